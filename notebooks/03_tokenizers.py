@@ -292,17 +292,15 @@ verdict(
         "若 WordPiece 按论文训练则成立；常用的 tokenizers 包其实按频率合并。",
     ),
     measured=(
-        "Of the first {merges} merges, most frequent pair: BPE {bpe:.0%}, "
-        "`train_by_information` {ours_frequent:.0%}, the package's WordPiece {package:.0%}; "
-        "pair of most information: {ours:.0%} and {package_information:.0%}. The package's "
-        "vocabulary is BPE's ({same:.0%}). Unigram prunes: {unbuilt:.0%} of its longer tokens "
-        "are not made of two others (BPE: {built:.0%}); a token that falls is worth less than "
-        "one that stays in {below:.0%} of pairs.",
-        "前 {merges} 次合并中，合并最常见的对：BPE {bpe:.0%}，`train_by_information` "
-        "{ours_frequent:.0%}，tokenizers 包的 WordPiece {package:.0%}；合并互信息最大的对：后"
-        "两者为 {ours:.0%} 和 {package_information:.0%}。该包的词表与 BPE 相同（{same:.0%}）。"
-        "Unigram 由大到小：{unbuilt:.0%} 的较长词元不能由另外两个拼成（BPE 为 {built:.0%}）；"
-        "{below:.0%} 的比较中，被删词元的价值低于留下的。",
+        "Of {merges} merges, most frequent pair: BPE {bpe:.0%}, `train_by_information` "
+        "{ours_frequent:.0%}, the package's WordPiece {package:.0%}; most informative: the last "
+        "two {ours:.0%} and {package_information:.0%}. The package's vocabulary is BPE's ("
+        "{same:.0%}). Of Unigram's longer tokens {unbuilt:.0%} are not joined from two others "
+        "(BPE: {built:.0%}); those pruned are worth less in {below:.0%} of pairs.",
+        "前 {merges} 次合并中，合并最常见的对：BPE {bpe:.0%}，`train_by_information` {ours_frequent:.0%}，"
+        "tokenizers 包的 WordPiece {package:.0%}；合并互信息最大的对：后两者为 {ours:.0%} 和 "
+        "{package_information:.0%}。该包的词表与 BPE 相同（{same:.0%}）。Unigram 由大到小：{unbuilt:.0%} 的较长词元不能由另"
+        "外两个拼成（BPE 为 {built:.0%}）；{below:.0%} 的比较中，被删词元的价值低于留下的。",
     ),
     merges=MERGES,
     bpe=shares["BPE"][0],
@@ -349,15 +347,14 @@ verdict(
         "对论文的英德翻译成立（英法用 word piece）；BPE 是“字节对”，非“双字节”。",
     ),
     measured=(
-        "Subwords ease unknown words: of the tokens of French test sentences {unknown:.1%} are "
-        "unknown with 2,000 words, {in_bytes:.1%} with BPE. With the same {same:,d} tokens "
-        "WordPiece splits {otherwise:.0%} of the words unlike BPE. Our small translators "
-        "({words:.1f} BLEU with words, {bpe:.1f} with BPE) cannot decide on quality; Sennrich "
-        "et al. (2016) gained up to 1.3 BLEU over a back-off dictionary.",
-        "子词确实缓解未登录词：法语测试句中，2,000 词的词表有 {unknown:.1%} 的词元未知，BPE 为"
-        " {in_bytes:.1%}。同样的 {same:,d} 个词元，WordPiece 对 {otherwise:.0%} 的词的切法与 "
-        "BPE 不同。我们的小翻译模型（用词 {words:.1f} BLEU，BPE {bpe:.1f}）不足以判定翻译质"
-        "量；Sennrich 等（2016）比回退词典最多高 1.3 BLEU。",
+        "Of French test tokens {unknown:.1%} are unknown with 2,000 words, {in_bytes:.1%} with "
+        "BPE. With the same {same:,d} tokens WordPiece splits {otherwise:.0%} of the words "
+        "unlike BPE. Our small translators ({words:.1f} BLEU with words, {bpe:.1f} with BPE) "
+        "cannot decide on quality; Sennrich et al. (2016) gained up to 1.3 BLEU over a back-off "
+        "dictionary.",
+        "子词确实缓解未登录词：法语测试句中，2,000 词的词表有 {unknown:.1%} 的词元未知，BPE 为 {in_bytes:.1%}。同样的 {same:,d} 个词元"
+        "，WordPiece 对 {otherwise:.0%} 的词的切法与 BPE 不同。我们的小翻译模型（用词 {words:.1f} BLEU，BPE {bpe:.1f}）不足"
+        "以判定翻译质量；Sennrich 等（2016）比回退词典最多高 1.3 BLEU。",
     ),
     unknown=found["2,000 words"]["unknown_target"][0],
     in_bytes=found["BPE"]["unknown_target"][0],

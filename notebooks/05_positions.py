@@ -113,15 +113,14 @@ verdict(
         "没有因果 mask 时，注意力看不见词序：K、V 一起打乱，输出不变。",
     ),
     measured=(
-        "Shuffling K and V together changes the output by {pair:.0e} of its norm, shuffling Q "
-        "as well only reorders it ({all:.0e}); two different shuffles change it by {apart:.0%}. "
-        "Under a look-ahead mask one shuffle changes {causal:.0%}, so a decoder sees order "
-        "without codes. Shuffling the input of the shipped translator's encoder changes its "
-        "outputs by {rotary:.0%}, without its positions by {none:.0e}.",
-        "K、V 按同一顺序打乱，输出只变化其范数的 {pair:.0e}；Q 也一起打乱，输出只是换了顺序（"
-        "{all:.0e}）；K、V 各按不同顺序打乱则变化 {apart:.0%}。加上 look-ahead mask，同样的打乱"
-        "使输出变化 {causal:.0%}，所以解码器没有位置编码也能看出词序。打乱自带翻译模型编码器的输"
-        "入，输出变化 {rotary:.0%}；去掉它的位置编码后为 {none:.0e}。",
+        "K and V shuffled together change the output by {pair:.0e} of its norm, Q as well only "
+        "reorders it ({all:.0e}); two different shuffles change {apart:.0%}. Under a look-ahead "
+        "mask one shuffle changes {causal:.0%}: a decoder sees order without codes. Shuffled "
+        "input changes the shipped encoder's outputs by {rotary:.0%}, without positions by "
+        "{none:.0e}.",
+        "K、V 按同一顺序打乱，输出只变化其范数的 {pair:.0e}；Q 也一起打乱，输出只是换了顺序（{all:.0e}）；K、V 各按不同顺序打乱则变化 {apart:.0%}"
+        "。加上 look-ahead mask，同样的打乱使输出变化 {causal:.0%}，所以解码器没有位置编码也能看出词序。打乱自带翻译模型编码器的输入，输出变化 "
+        "{rotary:.0%}；去掉它的位置编码后为 {none:.0e}。",
     ),
     pair=change(plain, attend(words, mixed, mixed)),
     apart=change(plain, attend(words, mixed, otherwise)),
@@ -160,13 +159,13 @@ verdict(
         "列从 0 数起，偶数列是 sin，奇数列是 cos，与同宽的词向量相加。",
     ),
     measured=(
-        "For 10,000 positions at d = 512 the class differs from the formula by {error:.0e}; "
-        "with sine and cosine exchanged it would be {swapped:.1f}. Values lie in [{smallest:.2f}, "
-        "{largest:.2f}]. At width 256 a code has the norm {code:.1f}, a word vector of the "
-        "shipped translator {raw:.1f}, and {scaled:.0f} after the multiplication by √d.",
-        "d = 512、10,000 个位置，该类与公式最多相差 {error:.0e}；若 sin、cos 对调，则相差 "
-        "{swapped:.1f}。取值在 [{smallest:.2f}, {largest:.2f}] 之内。宽 256 的编码范数为 "
-        "{code:.1f}；自带翻译模型的词向量范数为 {raw:.1f}，乘 √d 之后为 {scaled:.0f}。",
+        "For 10,000 positions at d = 512 the class differs from the formula by {error:.0e}; with "
+        "sine and cosine exchanged it would be {swapped:.1f}. Values lie in [{smallest:.2f}, "
+        "{largest:.2f}]. At width 256 a code has norm {code:.1f}, a word vector of the shipped "
+        "translator {raw:.1f}, times √d {scaled:.0f}.",
+        "d = 512、10,000 个位置，该类与公式最多相差 {error:.0e}；若 sin、cos 对调，则相差 {swapped:.1f}。取值在 ["
+        "{smallest:.2f}, {largest:.2f}] 之内。宽 256 的编码范数为 {code:.1f}；自带翻译模型的词向量范数为 {raw:.1f}，乘 √d 之"
+        "后为 {scaled:.0f}。",
     ),
     error=np.abs(found - code(range(10_000), 512)).max(),
     swapped=np.abs(found[:, ::2] - code(range(10_000), 512)[:, 1::2]).max(),
@@ -188,19 +187,55 @@ verdict(
         "这是第五个词的编码，不是第一个词的；最后一对的指数是 510/512。",
     ),
     measured=(
-        "pos = 4 is right, but its vector is PE(4), {gap:.1f} away from PE(0). The last pair "
-        "has i = 255, so its exponent is 2·255/512: the vector ends in sin and cos of "
-        "{right:.4e}, and the layer's last sine is {found:.4e}. The note's angle, {noted:.4e}, "
-        "is {less:.1%} smaller and belongs to no pair.",
-        "pos = 4 没错，但对应的向量是 PE(4)，与 PE(0) 的距离为 {gap:.1f}。最后一对列是 i = 255，"
-        "指数为 2·255/512：向量末尾是 {right:.4e} 的 sin 和 cos，实测该层最后一个 sin 为 "
-        "{found:.4e}。笔记里的角 {noted:.4e} 偏小 {less:.1%}，并没有这一对列。",
+        "pos = 4 is right, but its vector is PE(4), {gap:.1f} away from PE(0). The last pair has "
+        "i = 255, exponent 2·255/512: sin and cos of {right:.4e}; the layer's last sine is "
+        "{found:.4e}. The note's angle, {noted:.4e}, is {less:.1%} smaller and belongs to no "
+        "pair.",
+        "pos = 4 没错，但对应的向量是 PE(4)，与 PE(0) 的距离为 {gap:.1f}。最后一对列是 i = 255，指数为 2·255/512：向量末尾是 "
+        "{right:.4e} 的 sin 和 cos，实测该层最后一个 sin 为 {found:.4e}。笔记里的角 {noted:.4e} 偏小 {less:.1%}，并没有这一"
+        "对列。",
     ),
     found=fifth[510],
     right=angles[0],
     noted=angles[1],
     less=1 - angles[1] / angles[0],
     gap=np.linalg.norm(fifth - code([0], 512)),
+)
+
+# %%
+at = np.arange(100)[:, None]
+pair, column = np.arange(256), np.arange(512)
+
+
+def alternate(angles):
+    """Sines in even columns, cosines in odd ones."""
+    return np.where(column % 2 == 0, np.sin(angles), np.cos(angles))
+
+
+numbered = {
+    "pairs": np.repeat(at / 10000 ** (2 * pair / 512), 2, axis=1),  # both columns of a pair
+    "columns": at / 10000 ** (2 * column / 512),
+    "halved": layer.get_angles(at, column, 512),  # 2 * (i // 2)
+}
+off = {name: np.abs(alternate(angles) - found[:100]).max() for name, angles in numbered.items()}
+verdict(
+    "C117",
+    "holds when",
+    answer=(
+        "Only in code that halves the column first; in the formula i numbers pairs of a sine and a "
+        "cosine.",
+        "只有代码里先把列号减半时才成立；公式里的 i 是 sin、cos 列对的编号。",
+    ),
+    measured=(
+        "At d = 512 the formula with i from 0 to {last} gives the class's codes within "
+        "{pairs:.0e}. With i as the column codes are off by up to {columns:.1f}, as exponents "
+        "reach twice as far; N1's code halves the column ({halved:.0e}). Vaswani et al. (2017) "
+        "too call i the dimension.",
+        "d = 512 时，公式中的 i 取 0 到 {last}，与该类的编码相差 {pairs:.0e}。把 i 当作列号，指数范围变为两倍，最多差 {columns:.1f}；"
+        "N1 的代码传入列号，再减半（{halved:.0e}）。Vaswani 等（2017）原文也写“i 是维度”。",
+    ),
+    last=int(pair[-1]),
+    **off,
 )
 
 # %%
@@ -240,13 +275,12 @@ verdict(
         "编码各不相同；PE(p+k) 由 PE(p) 旋转得到，旋转矩阵只与 k 有关。",
     ),
     measured=(
-        "The closest two of 10,000 codes (d = 512) are {gap:.2f} apart. PE(p + 17) is PE(p) "
-        "with each pair of columns turned, to {linear:.0e}; a fitted constant is {constant:.0e}, "
-        "so the map is linear. The angle of the slowest pair gives the distance of {exact:.0%} "
-        "of 5,000 pairs; once word vectors are added, of {words:.1%}.",
-        "10,000 个编码（d = 512）中最近的两个相距 {gap:.2f}。把 PE(p) 的每对列各转一个角就得到 "
-        "PE(p + 17)，误差 {linear:.0e}；带常数项拟合，常数项为 {constant:.0e}，可见变换是线性"
-        "的。由最慢一对列的角度可算出 5,000 对位置中 {exact:.0%} 的距离；加上词向量之后只有 "
+        "The closest two of 10,000 codes (d = 512) are {gap:.2f} apart. PE(p + 17) is PE(p) with "
+        "each pair of columns turned ({linear:.0e}); a fitted constant is {constant:.0e}: the "
+        "map is linear. The slowest pair's angle gives the distance in {exact:.0%} of 5,000 "
+        "pairs; with word vectors added, in {words:.1%}.",
+        "10,000 个编码（d = 512）中最近的两个相距 {gap:.2f}。把 PE(p) 的每对列各转一个角就得到 PE(p + 17)，误差 {linear:.0e}；带常"
+        "数项拟合，常数项为 {constant:.0e}，可见变换是线性的。由最慢一对列的角度可算出 5,000 对位置中 {exact:.0%} 的距离；加上词向量之后只有 "
         "{words:.1%} 正确。",
     ),
     gap=np.linalg.norm(codes[1:] - codes[0], axis=-1).min(),  # gaps depend on p - q alone
@@ -278,6 +312,8 @@ same = tf.tile(tf.random.normal((1, 1, 64)), (1, 200, 1))  # one token, 200 time
 def three_back(part):
     """log(weight of the key three back / weight of the own key), (heads, positions)."""
     keras.utils.set_random_seed(3)
+    if not part.in_attention:
+        part.build(same.shape)
     layer = MultiHeadAttention(64, 4, positions=part if part.in_attention else None)
     x = part.add(same)  # the relative parts add nothing here
     scores = np.log(layer(x, x, x)[1][0])
@@ -304,14 +340,12 @@ verdict(
         "它是绝对位置编码：每个词元加上自己所在位置的编码，相对距离可以由此推出。",
     ),
     measured=(
-        "Over one token repeated 200 times, log(weight three back / own weight) varies from "
-        "position to position, with a standard deviation of {sinusoid:.2f}; with rotary, "
-        "Shaw's, T5's and ALiBi's positions it is {others:.0e} at most. Products of bare codes "
-        "three apart are equal (to {bare:.0e}); with a word vector added to both they are not ("
-        "{word:.0f}, at a mean of {mean:.0f}).",
-        "同一词元重复 200 次，log(前三位的权重 / 自身权重) 随位置变化，标准差为 {sinusoid:.2f}；"
-        "换成 rotary、Shaw、T5、ALiBi，最多 {others:.0e}。相距 3 的两个编码，点积处处相同（标准"
-        "差 {bare:.0e}）；两边各加上词向量之后就不同了（{word:.0f}，均值 {mean:.0f}）。",
+        "Over one token repeated 200 times, log(weight three back / own weight) varies with the "
+        "position: standard deviation {sinusoid:.2f}; with rotary, Shaw's, T5's and ALiBi's at "
+        "most {others:.0e}. Products of bare codes three apart are equal ({bare:.0e}), with a "
+        "word vector added to both they vary by {word:.0f} (mean {mean:.0f}).",
+        "同一词元重复 200 次，log(前三位的权重 / 自身权重) 随位置变化，标准差为 {sinusoid:.2f}；换成 rotary、Shaw、T5、ALiBi，最多 "
+        "{others:.0e}。相距 3 的两个编码，点积处处相同（标准差 {bare:.0e}）；两边各加上词向量之后就不同了（{word:.0f}，均值 {mean:.0f}）。",
     ),
     bare=scores(codes, codes, -3).std(),
     word=scores(worded, worded, -3).std(),
@@ -334,15 +368,13 @@ verdict(
         "只对编码的点积 PE(p)·PE(q) 成立；隔着 W_Q、W_K，注意力能分清前后。",
     ),
     measured=(
-        "Codes three before and three after score alike, to {bare:.0e}, as Yan et al. 2019 "
-        "(TENER) show. Through random W_Q and W_K the two scores differ by {learned:.1f} on "
-        "average; all scores have standard deviation {spread:.1f}. Queries turned by one "
-        "position score the one before highest in {previous:.0%} of 999 cases; one pair of "
-        "columns tells before from after in {sign:.0%} of 5,000 pairs.",
-        "前三位与后三位的编码得分相同，误差 {bare:.0e}，与 Yan 等 2019（TENER）的推导一致。经过"
-        "随机的 W_Q、W_K，两个得分平均相差 {learned:.1f}（全部得分的标准差为 {spread:.1f}）。让 "
-        "query 转过一个位置，999 个位置中有 {previous:.0%} 对前一个位置得分最高；仅用一对列就能"
-        "判对 5,000 对位置中 {sign:.0%} 的先后。",
+        "Codes three before and three after score alike ({bare:.0e}; Yan et al. 2019, TENER). "
+        "Through random W_Q and W_K they differ by {learned:.1f} on average (standard deviation "
+        "of all: {spread:.1f}). Queries turned by one position score the one before highest in "
+        "{previous:.0%} of cases; one pair of columns tells the direction of {sign:.0%}.",
+        "前三位与后三位的编码得分相同，误差 {bare:.0e}，与 Yan 等 2019（TENER）的推导一致。经过随机的 W_Q、W_K，两个得分平均相差 "
+        "{learned:.1f}（全部得分的标准差为 {spread:.1f}）。让 query 转过一个位置，999 个位置中有 {previous:.0%} 对前一个位置得分最高"
+        "；仅用一对列就能判对 5,000 对位置中 {sign:.0%} 的先后。",
     ),
     bare=np.abs(scores(codes, codes, 3) - scores(codes, codes, -3)).max(),
     learned=np.abs(scores(queries, keys, 3) - scores(queries, keys, -3)).mean(),
@@ -424,6 +456,36 @@ verdict(
 )
 
 # %%
+KINDS = {  # of each, new ones
+    "sinusoid": SinusoidalPositions,
+    "table": lambda: LearnedPositions(200),
+    "alibi": AlibiPositions,
+    "t5": T5Positions,
+}
+sizes = {name: parameters(kind()) for name, kind in KINDS.items()}
+varies = {name: three_back(kind()).std(axis=1).mean() for name, kind in KINDS.items()}
+verdict(
+    "C118",
+    "does not hold",
+    answer=(
+        "These are two questions: the sinusoid is absolute but computed, T5's positions are "
+        "relative but learned.",
+        "这是两回事：三角函数是绝对的却由公式算出，T5 的位置是相对的却是学出来的。",
+    ),
+    measured=(
+        "Over one token repeated 200 times, log(weight three back / own weight) varies with the "
+        "position: standard deviation {sinusoid:.2f} with the sinusoid, {table:.2g} with a learned "
+        "table; with ALiBi {alibi:.0e}, with T5's {t5:.0e}. Parameters at width 384, 12 heads: "
+        "{sinusoid_size}, {table_size:,}, {alibi_size} and {t5_size}.",
+        "同一词元重复 200 次，log(前三位的权重 / 自身权重) 随位置变化的标准差：三角函数为 {sinusoid:.2f}，可学习的表为 "
+        "{table:.2g}；ALiBi 为 {alibi:.0e}，T5 为 {t5:.0e}。宽 384、12 个头时的参数量依次为 {sinusoid_size}、"
+        "{table_size:,}、{alibi_size} 和 {t5_size}。",
+    ),
+    **varies,
+    **{f"{name}_size": size for name, size in sizes.items()},
+)
+
+# %%
 RECORDED = claims.variants()  # translators trained on all pairs of at most 12 tokens
 FEW = claims.trained("parts")  # smaller ones: `python notebooks/train.py parts`
 PAPER = "sinusoidal, post-norm (the paper)"
@@ -437,15 +499,13 @@ verdict(
         "效果基本一致，与原论文相同；数据多时谁更有潜力，这里判定不了。",
     ),
     measured=(
-        "Width 128, about 20,000 short pairs: {many_sinusoid:.3f} nats a token and BLEU "
-        "{bleu_sinusoid:.1f} with the sinusoid, {many:.3f} and {bleu:.1f} with the table. Width "
-        "64, 1,000 pairs: {few_sinusoid:.2f} and {few:.2f} nats; the ranges overlap, and it is "
-        "another model. Vaswani et al. 2017 (table 3): BLEU 25.8 and 25.7. To decide: one "
-        "model, several sizes of corpus, each stopped at its best validation loss.",
-        "宽度 128、约 20,000 个短句对：三角函数编码每词元损失 {many_sinusoid:.3f}，BLEU "
-        "{bleu_sinusoid:.1f}；可学习的表为 {many:.3f} 和 {bleu:.1f}。宽度 64、1,000 对："
-        "{few_sinusoid:.2f} 和 {few:.2f}，范围重叠，而且模型不同。Vaswani 等 2017（表 3）：BLEU "
-        "25.8 和 25.7。要判定，须用同一模型、几种数据量，各在验证损失最低处停止。",
+        "Width 128, about 20,000 pairs: {many_sinusoid:.3f} nats and BLEU {bleu_sinusoid:.1f} "
+        "with the sinusoid, {many:.3f} and {bleu:.1f} with the table. Width 64, 1,000 pairs: "
+        "{few_sinusoid:.2f} and {few:.2f}; the ranges overlap. Vaswani et al. 2017 (table 3): "
+        "25.8 and 25.7. To decide: one model, several corpus sizes, each at its best loss.",
+        "宽度 128、约 20,000 个短句对：三角函数编码每词元损失 {many_sinusoid:.3f}，BLEU {bleu_sinusoid:.1f}；可学习的表为 "
+        "{many:.3f} 和 {bleu:.1f}。宽度 64、1,000 对：{few_sinusoid:.2f} 和 {few:.2f}，范围重叠，而且模型不同。"
+        "Vaswani 等 2017（表 3）：BLEU 25.8 和 25.7。要判定，须用同一模型、几种数据量，各在验证损失最低处停止。",
     ),
     few_sinusoid=FEW["1,000 pairs, sinusoid"]["loss"],
     few=FEW["1,000 pairs, learned"]["loss"],
@@ -482,18 +542,15 @@ verdict(
         "只有编码本身能延伸到任意长度：句子变长后，翻译模型用它还不如不用位置编码。",
     ),
     measured=(
-        "The sinusoid accepts all lengths tried, up to {far:,}; a table of 512 rows up to "
-        "{table}. Width-128 translators trained on up to 12 tokens, nats a token on 13 to 24 "
-        "and on 25 to 48 (joined pairs): sinusoid {sinusoid_2x:.2f} and {sinusoid_4x:.2f} ("
-        "{sinusoid:.2f} on short texts), none {none_2x:.2f} and {none_4x:.2f}, table "
+        "The sinusoid accepts {far:,} tokens, a table of 512 rows {table}. Trained on up to 12 "
+        "tokens, nats on 13 to 24 and 25 to 48: sinusoid {sinusoid_2x:.2f} and {sinusoid_4x:.2f} "
+        "({sinusoid:.2f} on short texts), none {none_2x:.2f} and {none_4x:.2f}, table "
         "{learned_2x:.2f} and {learned_4x:.2f}, ALiBi {ALiBi_2x:.2f} and {ALiBi_4x:.2f}. Press "
-        "et al. 2022 (ALiBi) too find that sinusoids extrapolate badly.",
-        "试过的长度三角函数编码都能用，直到 {far:,} 个词元；512 行的表最多 {table} 个。宽度 128 "
-        "的翻译模型只在不超过 12 个词元的文本上训练，在 13 到 24 个和 25 到 48 个词元（几对句子"
-        "相连）上的每词元损失：三角函数 {sinusoid_2x:.2f} 和 {sinusoid_4x:.2f}（短句上 "
-        "{sinusoid:.2f}），无位置编码 {none_2x:.2f} 和 {none_4x:.2f}，可学习的表 "
-        "{learned_2x:.2f} 和 {learned_4x:.2f}，ALiBi {ALiBi_2x:.2f} 和 {ALiBi_4x:.2f}。Press 等 "
-        "2022（ALiBi）也发现三角函数编码外推不好。",
+        "et al. (2022) agree.",
+        "三角函数编码能用于 {far:,} 个词元，512 行的表最多 {table} 个。宽度 128 的翻译模型只在不超过 12 个词元的文本上训练，在 13 到 24 个、25 "
+        "到 48 个词元（几对句子相连）上的每词元损失：三角函数 {sinusoid_2x:.2f} 和 {sinusoid_4x:.2f}（短句上 {sinusoid:.2f}），无"
+        "位置编码 {none_2x:.2f} 和 {none_4x:.2f}，可学习的表 {learned_2x:.2f} 和 {learned_4x:.2f}，ALiBi "
+        "{ALiBi_2x:.2f} 和 {ALiBi_4x:.2f}。Press 等（2022）的结论相同。",
     ),
     far=longest(SinusoidalPositions()),
     table=longest(short),
@@ -535,13 +592,12 @@ verdict(
         "相加就是 W1 = W2 的拼接，能表示的映射更少；对 loss 的影响这里没有测。",
     ),
     measured=(
-        "(x + p)W equals [x; p] · [W; W], to {identity:.0e}. With fixed codes {fixed:.0%} (of the "
-        "sum of squares) of what random W1 ≠ W2 make cannot be had by adding. A learned table "
-        "takes the place of one W2 exactly ({one:.0e}), but Q, K and V share it: with three "
-        "random pairs {three:.0%} of the positions' part stays out of reach.",
-        "(x + p)W 等于 [x; p] · [W; W]，误差 {identity:.0e}。编码固定时，随机的 W1 ≠ W2 给出的结果"
-        "有 {fixed:.0%}（平方和）无法用相加得到。可学习的表能完全顶替一个 W2（误差 {one:.0e}），"
-        "但 Q、K、V 共用一张表：三对随机矩阵下，位置部分有 {three:.0%} 仍然得不到。",
+        "(x + p)W equals [x; p] · [W; W] ({identity:.0e}). With fixed codes adding cannot make "
+        "{fixed:.0%} of what random W1 ≠ W2 give (sum of squares). A learned table replaces one "
+        "W2 exactly ({one:.0e}), but Q, K and V share it: with three pairs {three:.0%} of the "
+        "positions' part stays out.",
+        "(x + p)W 等于 [x; p] · [W; W]，误差 {identity:.0e}。编码固定时，随机的 W1 ≠ W2 给出的结果有 {fixed:.0%}（平方和）无"
+        "法用相加得到。可学习的表能完全顶替一个 W2（误差 {one:.0e}），但 Q、K、V 共用一张表：三对随机矩阵下，位置部分有 {three:.0%} 仍然得不到。",
     ),
     identity=np.abs((x + fixed[at]) @ shared - x_p @ np.concatenate([shared, shared])).max(),
     fixed=unexplained(x + fixed[at], wanted),
@@ -611,15 +667,14 @@ verdict(
         "词向量随位置旋转，能表示先后与相邻；什么都不共享时，参数是词向量的三倍。",
     ),
     measured=(
-        "A small encoder gets precedence right in {before:.1%} and adjacency in {adjacent:.1%} "
-        "of new texts, without frequencies {still:.1%} (chance). It learned places, not "
-        "distances: eight positions later the same texts give {far_before:.1%} and "
-        "{far_adjacent:.1%}. 8,000 words of width 256 take {own:,} parameters, {times:.1f} "
-        "times the 2,048,000 of word vectors; with shared frequencies and no phases {shared:,}.",
-        "小编码器在新文本上判断先后的正确率为 {before:.1%}，判断相邻为 {adjacent:.1%}；去掉频率"
-        "后为 {still:.1%}，相当于瞎猜。它学到的是位置而不是距离：同样的文本整体后移 8 位，则为 "
-        "{far_before:.1%} 和 {far_adjacent:.1%}。8,000 个词、宽 256，共 {own:,} 个参数，是普通词"
-        "向量 2,048,000 的 {times:.1f} 倍；各词共享频率、不用相位时为 {shared:,}。",
+        "A small encoder gets {before:.1%} of precedence and {adjacent:.1%} of adjacency right "
+        "on new texts, without frequencies {still:.1%} (chance). It learned places, not "
+        "distances: eight positions later {far_before:.1%} and {far_adjacent:.1%}. 8,000 words "
+        "of width 256 take {own:,} parameters, {times:.1f} times the 2,048,000 of word vectors; "
+        "sharing frequencies, without phases, {shared:,}.",
+        "小编码器在新文本上判断先后的正确率为 {before:.1%}，判断相邻为 {adjacent:.1%}；去掉频率后为 {still:.1%}，相当于瞎猜。它学到的是位置而不是"
+        "距离：同样的文本整体后移 8 位，则为 {far_before:.1%} 和 {far_adjacent:.1%}。8,000 个词、宽 256，共 {own:,} 个参数，是"
+        "普通词向量 2,048,000 的 {times:.1f} 倍；各词共享频率、不用相位时为 {shared:,}。",
     ),
     before=turning[:, 0, 0].tolist(),
     adjacent=turning[:, 0, 1].tolist(),
@@ -686,14 +741,12 @@ verdict(
     ),
     measured=(
         "MiniLM's only weights with positions are a table of {table} rows. Behind 1 and 100 "
-        "masked tokens a sentence's states change by {one:.0%} and {hundred:.0%}; with the "
-        "table set to zero by {without:.0e}. With rows permuted its vector keeps a cosine of "
-        "{permuted:.2f}; with the words permuted likewise the states change by {followed:.0e}. "
-        "Training makes near rows alike: distance explains {distance:.0%} of the variance of "
-        "their cosines.",
-        "MiniLM 与位置有关的权重只有一张 {table} 行的表。句子前面放 1 个和 100 个被屏蔽的填充，"
-        "各词的状态变化 {one:.0%} 和 {hundred:.0%}；把这张表置零，则只变化 {without:.0e}。打乱表"
-        "的行，句向量的余弦为 {permuted:.2f}；词也按同样的顺序打乱，状态只变化 {followed:.0e}。"
+        "masked tokens a sentence's states change by {one:.0%} and {hundred:.0%}, with the table "
+        "at zero by {without:.0e}. Rows permuted: cosine {permuted:.2f}; words permuted "
+        "likewise: {followed:.0e}. Distance explains {distance:.0%} of the variance of the rows' "
+        "cosines.",
+        "MiniLM 与位置有关的权重只有一张 {table} 行的表。句子前面放 1 个和 100 个被屏蔽的填充，各词的状态变化 {one:.0%} 和 {hundred:.0%}"
+        "；把这张表置零，则只变化 {without:.0e}。打乱表的行，句向量的余弦为 {permuted:.2f}；词也按同样的顺序打乱，状态只变化 {followed:.0e}。"
         "训练使相近的行彼此相似：距离解释了余弦方差的 {distance:.0%}。",
     ),
     table=len(rows),

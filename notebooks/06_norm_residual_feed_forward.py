@@ -193,12 +193,11 @@ verdict(
     measured=(
         "A gradient of norm 1, back through 24 untrained layers, becomes {neither:.0e} with "
         "neither, {no_residual:.2g} with the norm alone, {no_norm:.0e} with the residual alone "
-        "and Glorot weights (saturated softmax: the size depends on rounding), {as_bert:.2g} "
-        "with the residual alone and weights as small as BERT's. Trained translators (small "
-        "preset, post-norm) score {trained:.1f} BLEU, without residuals {without:.1f}.",
-        "范数为 1 的梯度往回穿过 24 层未训练的层：残差和归一化都没有时变为 {neither:.0e}，只有"
-        "归一化时为 {no_residual:.2g}；只有残差时，Glorot 初始化为 {no_norm:.0e}（softmax 饱"
-        "和，具体大小受舍入影响），按 BERT 的尺度初始化为 {as_bert:.2g}。训练后的翻译模型（"
+        "(Glorot weights; softmax saturates), {as_bert:.2g} with weights as small as BERT's. "
+        "Trained translators (small preset) score {trained:.1f} BLEU, without residuals "
+        "{without:.1f}.",
+        "范数为 1 的梯度往回穿过 24 层未训练的层：残差和归一化都没有时变为 {neither:.0e}，只有归一化时为 {no_residual:.2g}；只有残差时，"
+        "Glorot 初始化为 {no_norm:.0e}（softmax 饱和，具体大小受舍入影响），按 BERT 的尺度初始化为 {as_bert:.2g}。训练后的翻译模型（"
         "small 预设，post-norm）BLEU 为 {trained:.1f}，去掉残差只有 {without:.1f}。",
     ),
     neither=back["neither"],
@@ -236,15 +235,14 @@ verdict(
         "{twelve.mean:.0f}。",
     ),
     measured=(
-        "Inputs of standard deviation 1 leave 12 and 24 untrained layers without norm with "
-        "{twelve:.3g} and {many:.2g} (Glorot), {as_bert:.2g} and {bert_many:.2g} (BERT's "
-        "scale), {small:.2f} (24 layers, output matrices divided by √48). Without residuals "
-        "they fade: {fade:.1g} after 12. MiniLM without its norms: {first:.1f} after one "
-        "layer, {sixth:.3g} after six; with them {with_sixth:.2f}.",
-        "标准差为 1 的输入经过 12 层、24 层未训练、无归一化的层后：Glorot 初始化为 "
-        "{twelve:.3g} 和 {many:.2g}；BERT 的尺度为 {as_bert:.2g} 和 {bert_many:.2g}；输出矩阵"
-        "除以 √48 时 24 层后为 {small:.2f}。再去掉残差则衰减，12 层后为 {fade:.1g}。MiniLM 去"
-        "掉归一化：一层后 {first:.1f}，六层后 {sixth:.3g}；保留时为 {with_sixth:.2f}。",
+        "Inputs of standard deviation 1 leave 12 and 24 layers without norm with {twelve:.3g} "
+        "and {many:.2g} (Glorot), {as_bert:.2g} and {bert_many:.2g} (BERT's scale), {small:.2f} "
+        "(24 layers, output matrices divided by √48). Without residuals: {fade:.1g} after 12. "
+        "MiniLM without its norms: {first:.1f} after one layer, {sixth:.3g} after six; with them "
+        "{with_sixth:.2f}.",
+        "标准差为 1 的输入经过 12 层、24 层未训练、无归一化的层后：Glorot 初始化为 {twelve:.3g} 和 {many:.2g}；BERT 的尺度为 "
+        "{as_bert:.2g} 和 {bert_many:.2g}；输出矩阵除以 √48 时 24 层后为 {small:.2f}。再去掉残差则衰减，12 层后为 "
+        "{fade:.1g}。MiniLM 去掉归一化：一层后 {first:.1f}，六层后 {sixth:.3g}；保留时为 {with_sixth:.2f}。",
     ),
     twelve=found["residual, no norm"][:, 0, 12].tolist(),
     many=found["residual, no norm"][:, 0, -1].tolist(),
@@ -281,13 +279,11 @@ verdict(
     measured=(
         "Masked words, width 64, 500 steps, best of three rates: without LN 2 layers reach "
         "{two_none:.2f} nats, 12 layers {twelve_none:.2f}; with LN {two:.2f} and {twelve:.2f}; "
-        "word frequencies give {frequencies:.2f}. Nothing has converged. T-Fixup (Huang et al. "
-        "2020) trains Transformers without LN, by a special initializer. To decide: BERT's "
-        "size, rates tuned for both arms, until the loss is flat.",
-        "猜被遮住的词，宽 64，500 步，三种学习率取最好：无 LN 时 2 层损失 {two_none:.2f}，12 "
-        "层 {twelve_none:.2f}；有 LN 时为 {two:.2f} 和 {twelve:.2f}；只用词频为 "
-        "{frequencies:.2f}。都远未收敛。T-Fixup（Huang 等 2020）靠专门的初始化训练不带 LN 的 "
-        "Transformer。要判定，需用 BERT 的规模，两边各自调学习率，训练到损失不再下降。",
+        "word frequencies {frequencies:.2f}. T-Fixup (Huang et al. 2020) trains without LN, by "
+        "its initializer. To decide: BERT's size, tuned rates, until the loss is flat.",
+        "猜被遮住的词，宽 64，500 步，三种学习率取最好：无 LN 时 2 层损失 {two_none:.2f}，12 层 {twelve_none:.2f}；有 LN 时为 "
+        "{two:.2f} 和 {twelve:.2f}；只用词频为 {frequencies:.2f}。都远未收敛。T-Fixup（Huang 等 2020）靠专门的初始化训练不带 "
+        "LN 的 Transformer。要判定，需用 BERT 的规模，两边各自调学习率，训练到损失不再下降。",
     ),
     frequencies=MASKED["norm, 2 layers"]["frequencies"][0],
     two=over_rates(np.min, "norm, 2 layers"),
@@ -354,14 +350,13 @@ verdict(
         "对 post-norm（论文、BERT）成立；pre-norm 在子层之前归一化。",
     ),
     measured=(
-        "The default layer differs from LN(x + f(x)) in float64 by {paper:.0e}, MiniLM's "
-        "twelve norms from LN of the sum by {minilm:.0e}. The included translator uses "
-        "{chosen}: a layer differs from x + f(LN(x)) by {pre:.1g}, from LN(x + f(x)) by "
-        "{post:.1f}. Xiong et al. (2020): pre-norm trains without warm-up, post-norm needs it.",
-        "默认的层与 float64 的 LN(x + f(x)) 相差 {paper:.0e}；MiniLM 的十二次归一化与对和做 LN"
-        " 相差 {minilm:.0e}。自带的翻译模型用 {chosen}：一层与 x + f(LN(x)) 相差 {pre:.1g}，与"
-        " LN(x + f(x)) 相差 {post:.1f}。Xiong 等（2020）：pre-norm 不用预热也能训练，post-norm"
-        " 需要预热。",
+        "The default layer is LN(x + f(x)) in float64 within {paper:.0e}; MiniLM's twelve norms "
+        "are LN of the sum within {minilm:.0e}. The included translator uses {chosen}: it "
+        "differs from x + f(LN(x)) by {pre:.1g}, from LN(x + f(x)) by {post:.1f}. Xiong et al. "
+        "(2020): pre-norm needs no warm-up, post-norm does.",
+        "默认的层与 float64 的 LN(x + f(x)) 相差 {paper:.0e}；MiniLM 的十二次归一化与对和做 LN 相差 {minilm:.0e}。自带的翻译模"
+        "型用 {chosen}：一层与 x + f(LN(x)) 相差 {pre:.1g}，与 LN(x + f(x)) 相差 {post:.1f}。Xiong 等（2020）："
+        "pre-norm 不用预热也能训练，post-norm 需要预热。",
     ),
     paper=paper,
     minilm=minilm,
@@ -471,14 +466,12 @@ verdict(
         "若 BN 是每个特征一组、LN 的“样本”指一个词元，则成立。",
     ),
     measured=(
-        "BN with one mean and variance for each feature is off by {bn_flat:.0e} for vectors, "
-        "{bn_feature:.0e} for text; one pair for the whole layer is off by {bn_layer:.1f}. LN "
-        "with one pair for each sample is off by {ln_flat:.0e} if a sample is a vector; for "
-        "text one for each token is off by {ln_token:.0e}, one for each sentence by "
-        "{ln_sample:.1f}.",
-        "BN 每个特征一组均值和方差：向量相差 {bn_flat:.0e}，文本相差 {bn_feature:.0e}；整层只"
-        "用一组则差 {bn_layer:.1f}。LN 每个样本一组：样本是一个向量时相差 {ln_flat:.0e}；文本"
-        "中每个词元一组相差 {ln_token:.0e}，每句一组则差 {ln_sample:.1f}。",
+        "BN with statistics for each feature is off by {bn_flat:.0e} for vectors, "
+        "{bn_feature:.0e} for text; for the whole layer by {bn_layer:.1f}. LN with statistics "
+        "for each sample is off by {ln_flat:.0e} for vectors; for text, for each token by "
+        "{ln_token:.0e}, for each sentence by {ln_sample:.1f}.",
+        "BN 每个特征一组均值和方差：向量相差 {bn_flat:.0e}，文本相差 {bn_feature:.0e}；整层只用一组则差 {bn_layer:.1f}。LN 每个样本一"
+        "组：样本是一个向量时相差 {ln_flat:.0e}；文本中每个词元一组相差 {ln_token:.0e}，每句一组则差 {ln_sample:.1f}。",
     ),
     bn_flat=far["bn_flat"],
     bn_feature=far["bn_feature"],
@@ -490,13 +483,17 @@ verdict(
 
 
 # %%
-def padded(more):
-    """Outputs of three norms for 64 sentences, with the states of so many more masked tokens."""
-    changed = {name: tf.pad(value[:64], [[0, 0], [0, more]]) for name, value in inputs.items()}
-    x = model(changed, return_hidden_states=True)["hidden_states"][3]
-    tokens = changed["attention_mask"] == 1
+def three_norms(x, tokens):
+    """Outputs of three norms at the first T tokens."""
     norms = NaiveBatchNorm(), BatchNorm(), LayerNorm()
     return [norm(x, training=True, tokens=tokens)[:, :T].numpy() for norm in norms]
+
+
+def padded(more):
+    """These outputs for 64 sentences, with the states of so many more masked tokens."""
+    changed = {name: tf.pad(value[:64], [[0, 0], [0, more]]) for name, value in inputs.items()}
+    x = model(changed, return_hidden_states=True)["hidden_states"][3]
+    return three_norms(x, changed["attention_mask"] == 1)
 
 
 without = padded(0)
@@ -516,15 +513,14 @@ verdict(
         "{batch_loss.mean:.2f}。",
     ),
     measured=(
-        "With half of padding the BN of the same words changes by {half:.0%}; with padding "
-        "left out by {left_out:.2g}, as LN ({layer:.2g}). Translators (small preset): "
-        "{naive:.1f} BLEU with padding counted, {batch:.1f} without, {layer_bleu:.1f} with LN; "
-        "loss {batch_loss:.2f} and {layer_loss:.2f}. Batch statistics of text also fluctuate "
-        "(Shen et al. 2020, PowerNorm). CNNs were not tried.",
-        "填充占一半时，同样的词经 BN 后变化 {half:.0%}；不算填充则变化 {left_out:.2g}，与 LN（"
-        "{layer:.2g}）一样。翻译模型（small 预设）的 BLEU：统计量含填充 {naive:.1f}，不含 "
-        "{batch:.1f}，LN {layer_bleu:.1f}；后两者损失 {batch_loss:.2f} 和 {layer_loss:.2f}。文"
-        "本的批统计量本身也波动大（Shen 等 2020，PowerNorm）。没有测 CNN。",
+        "With half of padding the BN of the same words changes by {half:.0%}; left out, by "
+        "{left_out:.2g}, as LN ({layer:.2g}). Translators (small preset): {naive:.1f} BLEU with "
+        "padding counted, {batch:.1f} without, {layer_bleu:.1f} with LN; loss {batch_loss:.2f} "
+        "and {layer_loss:.2f}. Text's batch statistics also fluctuate (Shen et al. 2020, "
+        "PowerNorm). CNNs: not tried.",
+        "填充占一半时，同样的词经 BN 后变化 {half:.0%}；不算填充则变化 {left_out:.2g}，与 LN（{layer:.2g}）一样。翻译模型（small 预设）"
+        "的 BLEU：统计量含填充 {naive:.1f}，不含 {batch:.1f}，LN {layer_bleu:.1f}；后两者损失 {batch_loss:.2f} 和 "
+        "{layer_loss:.2f}。文本的批统计量本身也波动大（Shen 等 2020，PowerNorm）。没有测 CNN。",
     ),
     half=by_padding[1, 0],
     left_out=by_padding[:, 1].max(),
@@ -534,6 +530,83 @@ verdict(
     layer_bleu=RECORDED[PAPER]["bleu"],
     batch_loss=RECORDED["batch norm"]["loss"],
     layer_loss=RECORDED[PAPER]["loss"],
+)
+
+# %%
+recurrent = keras.layers.SimpleRNN(D, return_sequences=True)
+
+
+def padded_recurrent(more):
+    """The same for the states of a recurrent net that reads the embeddings."""
+    x = tf.pad(hidden[0][:64], [[0, 0], [0, more], [0, 0]])
+    tokens = tf.pad(tf.ones((64, T), bool), [[0, 0], [0, more]])
+    return three_norms(recurrent(x, mask=tokens), tokens)
+
+
+by_recurrent = [
+    np.linalg.norm(a - b) / np.linalg.norm(b)
+    for a, b in zip(padded_recurrent(12), padded_recurrent(0), strict=True)
+]
+verdict(
+    "C116",
+    "holds when",
+    answer=(
+        "If RNN stands for models of sequences: a Transformer has no recurrence, but the same "
+        "padding, and takes LN too.",
+        "若“RNN”泛指序列模型：Transformer 没有循环，但同样有填充，也用 LN。",
+    ),
+    measured=(
+        "With as many padded tokens as words in BN's statistics, the same words change by "
+        "{recurrent:.0%} in a simple RNN and {transformer:.0%} in MiniLM, a Transformer; with LN "
+        "by {recurrent_layer:.0e} and {layer:.0e}. An RNN has one reason more: BN needs "
+        "statistics for each time step (Ba et al. 2016).",
+        "BN 的统计量里填充与词一样多时，同样的词在简单 RNN 中变化 {recurrent:.0%}，在 MiniLM（Transformer）中变化 "
+        "{transformer:.0%}；用 LN 则为 {recurrent_layer:.0e} 和 {layer:.0e}。RNN 还多一条理由，Transformer 没有："
+        "BN 要为每个时间步各存一组统计量（Ba 等 2016）。",
+    ),
+    recurrent=by_recurrent[0],
+    transformer=by_padding[1, 0],
+    recurrent_layer=by_recurrent[2],
+    layer=by_padding[1, 2],
+)
+
+# %%
+fresh_batch, fresh_layer = BatchNorm(), LayerNorm()
+
+
+def differs(one, other):
+    return np.linalg.norm(np.subtract(one, other)) / np.linalg.norm(one)
+
+
+alone, in_use = [], []
+for norm_ in (fresh_batch, fresh_layer):
+    among = norm_(tf.constant(sums[:64]), training=True)[0]
+    alone.append(differs(among, norm_(tf.constant(sums[:1]), training=True)[0]))
+    in_use.append(differs(among, norm_(tf.constant(sums[:64]), training=False)[0]))
+verdict(
+    "C121",
+    "holds when",
+    answer=(
+        "On text, yes: BN needs a batch, a padding mask and running averages; but its paper starts "
+        "with dense layers.",
+        "对文本成立：BN 依赖批、填充掩码和滑动平均；但 BN 的论文先讲全连接层，再讲卷积。",
+    ),
+    measured=(
+        "For {batch:,} numbers that BN keeps LN keeps {layer:,}. Alone in its batch a sentence "
+        "comes out {alone:.0%} different from among 64, in use after one training step "
+        "{in_use:.0%} (LN: {layer_alone:.0e} and {layer_in_use:.0e}). BN fits vectors without "
+        "convolution ({vectors:.0e}); Ioffe and Szegedy (2015) test a dense net too.",
+        "BN 要存 {batch:,} 个数，LN 存 {layer:,} 个。一句话单独成批与在 64 句中相比，BN 的输出差 {alone:.0%}；训练一步后转入推理，差 "
+        "{in_use:.0%}（LN 为 {layer_alone:.0e} 和 {layer_in_use:.0e}）。没有卷积的向量也能用 BN（误差 {vectors:.0e}"
+        "）；Ioffe 和 Szegedy（2015）也在全连接网络上做了实验。",
+    ),
+    batch=fresh_batch.count_params(),
+    layer=fresh_layer.count_params(),
+    alone=alone[0],
+    in_use=in_use[0],
+    layer_alone=alone[1],
+    layer_in_use=in_use[1],
+    vectors=far["bn_flat"],
 )
 
 # %%
@@ -559,14 +632,12 @@ verdict(
         "只有把位置当作 BN 的特征（Keras 中 axis=1）才如此；通常各位置合并统计。",
     ),
     measured=(
-        "With axis=1 each position has one mean and variance (off by {axis:.0e}). On the usual "
-        "axis the pair of a feature covers all positions ({pooled:.0e}; one for each position "
-        "is off by {each:.1f}). In batches of 32 sentences the mean of a feature varies by "
-        "{mean_all:.2f} of its standard deviation (independent words: 0.05), at one position "
-        "by {mean_one:.2f} (0.18).",
-        "axis=1 时每个位置一组均值和方差（相差 {axis:.0e}）；通常的轴上，一个特征的统计量包含"
-        "所有位置（相差 {pooled:.0e}；每个位置一组则差 {each:.1f}）。32 句一批，一个特征的均值"
-        "在批间波动是其标准差的 {mean_all:.2f} 倍（词相互独立时 0.05），只看一个位置为 "
+        "With axis=1 each position has one mean and variance ({axis:.0e}). On the usual axis a "
+        "feature's pair covers all positions ({pooled:.0e}; one per position: {each:.1f}). In "
+        "batches of 32 sentences a feature's mean varies by {mean_all:.2f} of its deviation "
+        "(independent words: 0.05), at one position by {mean_one:.2f} (0.18).",
+        "axis=1 时每个位置一组均值和方差（相差 {axis:.0e}）；通常的轴上，一个特征的统计量包含所有位置（相差 {pooled:.0e}；每个位置一组则差 "
+        "{each:.1f}）。32 句一批，一个特征的均值在批间波动是其标准差的 {mean_all:.2f} 倍（词相互独立时 0.05），只看一个位置为 "
         "{mean_one:.2f} 倍（0.18）。",
     ),
     axis=np.abs(by_axis - whitened(sums, (0, 2))).mean(),
@@ -763,21 +834,20 @@ verdict(
     "C71",
     "not decided here",
     answer=(
-        "Both are nonlinear; which one is the main source is open, as three measures disagree.",
-        "两者都非线性；谁是主要来源未定，三种度量的结论不一致。",
+        "FFN and attention are both nonlinear; which is the main source is open, as three measures "
+        "disagree.",
+        "FFN 和注意力都非线性；谁是主要来源未定，三种度量的结论不一致。",
     ),
     measured=(
-        "Linear fits to MiniLM's sublayers, mean R² of features in layers 1 to 4: FFN "
-        "{network_first:.2f}, attention {attention_first:.2f}; in layers 5 and 6 "
-        "{network_last:.2f} and {attention_last:.2f}. By all variance the FFN is the more "
-        "linear in {all_variance} of 6 layers, by midpoints the less linear in {halfway}. "
-        "Attention with fixed weights is linear ({own:.3f}). To decide: train with either "
-        "nonlinearity removed.",
-        "对 MiniLM 的子层做线性拟合，按各特征 R² 的平均：第 1 到 4 层 FFN "
-        "{network_first:.2f}、注意力 {attention_first:.2f}，第 5、6 层 {network_last:.2f} 和 "
-        "{attention_last:.2f}。按全部方差，6 层中 {all_variance} 层是 FFN 更线性；按中点检验，"
-        "{halfway} 层是 FFN 更不线性。权重固定时注意力是线性的（{own:.3f}）。要判定，需分别去"
-        "掉两种非线性再训练。",
+        "Linear fits to MiniLM's sublayers (mean R²): FFN {network_first:.2f}, attention "
+        "{attention_first:.2f} in layers 1 to 4; {network_last:.2f} and {attention_last:.2f} in "
+        "5 and 6. By all variance the FFN is more linear in {all_variance} of 6 layers, by "
+        "midpoints less in {halfway}. Fixed attention weights: {own:.3f}. To decide: train "
+        "without either nonlinearity.",
+        "对 MiniLM 的子层做线性拟合，按各特征 R² 的平均：第 1 到 4 层 FFN {network_first:.2f}、注意力 "
+        "{attention_first:.2f}，第 5、6 层 {network_last:.2f} 和 {attention_last:.2f}。按全部方差，6 层中 "
+        "{all_variance} 层是 FFN 更线性；按中点检验，{halfway} 层是 FFN 更不线性。权重固定时注意力是线性的（{own:.3f}）。要判定，需分别去掉两"
+        "种非线性再训练。",
     ),
     network_first=network[:4, 1].mean(),
     attention_first=mean_weights[:4, 1].mean(),
@@ -816,15 +886,13 @@ verdict(
         "仅公式成立；先 4d 再回 d 并不省计算，相当于 {times:.0f} 个 d→d 映射，换来表达能力。",
     ),
     measured=(
-        "The formula is off by {error:.0e}; permuted positions give permuted outputs "
-        "({permuted:.1g}). 4d and back multiplies {times:.0f} times as often as one d-to-d "
-        "map. In MiniLM a linear map explains {linear:.0%} of the FFN, the best d of its 4d "
-        "units {narrow:.0%} (mean R²). Vaswani et al. (2017, table 3): inner widths of 1,024, "
-        "2,048 and 4,096 give 25.4, 25.8 and 26.2 BLEU.",
-        "公式相差 {error:.0e}；打乱位置，输出同样被打乱（相差 {permuted:.1g}）。乘法次数是一个"
-        " d→d 映射的 {times:.0f} 倍。MiniLM 中线性映射只能解释 FFN 的 {linear:.0%}，4d 个单元"
-        "中最好的 d 个只能解释 {narrow:.0%}（平均 R²）。Vaswani 等（2017，表 3）：内层宽 "
-        "1,024、2,048、4,096 时 BLEU 为 25.4、25.8、26.2。",
+        "The formula is off by {error:.0e}; permuted positions permute outputs ({permuted:.1g}). "
+        "4d and back multiplies {times:.0f} times as often as d-to-d. In MiniLM a linear map "
+        "explains {linear:.0%} of the FFN, the best d units {narrow:.0%}. Vaswani et al. (2017, "
+        "table 3): 25.4, 25.8, 26.2 BLEU with 2d, 4d, 8d.",
+        "公式相差 {error:.0e}；打乱位置，输出同样被打乱（相差 {permuted:.1g}）。乘法次数是一个 d→d 映射的 {times:.0f} 倍。MiniLM 中线"
+        "性映射只能解释 FFN 的 {linear:.0%}，4d 个单元中最好的 d 个只能解释 {narrow:.0%}（平均 R²）。Vaswani 等（2017，表 3）：内层"
+        "宽 1,024、2,048、4,096 时 BLEU 为 25.4、25.8、26.2。",
     ),
     error=np.abs(out - np.maximum(x @ w1 + first.bias, 0) @ w2 - second.bias).max(),
     permuted=np.abs(permuted - out[:, order]).max(),
@@ -935,19 +1003,18 @@ verdict(
     "C77",
     "holds when",
     answer=(
-        "In later layers, by shape ({last:.0%} of units in layer 6); batch norm does not make "
+        "In later layers, where {last:.0%} of units have a normal shape; batch norm does not make "
         "inputs normal.",
-        "就形状而言、在靠后的层成立（第 6 层 {last:.0%} 的单元）；BN 不会使输入变正态。",
+        "在靠后的层成立，那里 {last:.0%} 的单元形状接近正态；BN 不会使输入变正态。",
     ),
     measured=(
-        "{first:.0%} of MiniLM's FFN units in layer 1 have |skew| < 0.5 and |excess kurtosis| "
-        "< 1, {last:.0%} in layer 6, {all:.0%} of all; their mean is {mean:.2f}, not 0. MiniLM "
-        "has no batch norm, which fixes mean and variance, but keeps the shape: exponential "
-        "inputs still have skew {skew:.2f}. The claim is that of Hendrycks and Gimpel (2016).",
-        "满足 |偏度| < 0.5 且 |超额峰度| < 1 的 FFN 单元，在 MiniLM 第 1 层占 {first:.0%}，第 "
-        "6 层 {last:.0%}，总体 {all:.0%}；均值为 {mean:.2f}，不是 0。MiniLM 没有 BN；BN 只固定"
-        "均值和方差，不改变形状：指数分布的输入偏度仍为 {skew:.2f}。这个说法出自 Hendrycks 与 "
-        "Gimpel（2016）。",
+        "{first:.0%} of MiniLM's FFN units in layer 1 have |skew| < 0.5 and |excess kurtosis| < "
+        "1, {last:.0%} in layer 6, {all:.0%} of all; mean {mean:.2f}. MiniLM has no batch norm, "
+        "which would keep the shape: exponential inputs still have skew {skew:.2f}. The claim is "
+        "Hendrycks and Gimpel's (2016).",
+        "满足 |偏度| < 0.5 且 |超额峰度| < 1 的 FFN 单元，在 MiniLM 第 1 层占 {first:.0%}，第 6 层 {last:.0%}，总体 "
+        "{all:.0%}；均值为 {mean:.2f}，不是 0。MiniLM 没有 BN；BN 只固定均值和方差，不改变形状：指数分布的输入偏度仍为 {skew:.2f}。这个说法"
+        "出自 Hendrycks 与 Gimpel（2016）。",
     ),
     first=bell[0].mean(),
     last=bell[-1].mean(),
@@ -973,14 +1040,13 @@ verdict(
         "GELU 不抽样：它把 x 乘以 Φ(x)，即这种抽样的期望；其余说法正确。",
     ),
     measured=(
-        "Twice on one input GELU differs by {twice:.0f}; it multiplies 1 by {at_one:.3f} = "
-        "Φ(1), not by 0 or 1. Over 100,000 draws m·x is within {mean:.4f} of GELU at -1, 0.5 "
-        "and 2; one draw at 0.5 has standard deviation {one:.2f}. The draw is the paper's "
-        "motivation. Dropout also multiplies what it keeps by {kept:.2f} at a rate of 0.3.",
-        "同一输入算两次 GELU 相差 {twice:.0f}；x = 1 时乘的是 {at_one:.3f} = Φ(1)，不是 0 或 "
-        "1。抽 100,000 次，m·x 的均值在 -1、0.5、2 处与 GELU 相差不超过 {mean:.4f}；0.5 处单次"
-        "抽样的标准差为 {one:.2f}。抽样只是论文的动机。丢弃率 0.3 时 dropout 对保留的值还要乘 "
-        "{kept:.2f}。",
+        "Twice on one input GELU differs by {twice:.0f}; it multiplies 1 by {at_one:.3f} = Φ(1). "
+        "Over 100,000 draws m·x averages to GELU within {mean:.4f} at -1, 0.5 and 2; one draw at "
+        "0.5 deviates by {one:.2f}. The draw is the paper's motivation. Dropout at 0.3 "
+        "multiplies what it keeps by {kept:.2f}.",
+        "同一输入算两次 GELU 相差 {twice:.0f}；x = 1 时乘的是 {at_one:.3f} = Φ(1)，不是 0 或 1。抽 100,000 次，m·x 的均值在"
+        " -1、0.5、2 处与 GELU 相差不超过 {mean:.4f}；0.5 处单次抽样的标准差为 {one:.2f}。抽样只是论文的动机。丢弃率 0.3 时 dropout "
+        "对保留的值还要乘 {kept:.2f}。",
     ),
     twice=twice,
     at_one=float(gelu(tf.constant(1.0))),
@@ -1060,15 +1126,14 @@ verdict(
         "只在没有 erf 或嫌它慢时才需要；库函数能算到舍入误差，tanh 式只是可选。",
     ),
     measured=(
-        "Φ has no elementary formula, and a library's erf is an approximation too: in float32 "
-        "GELU is off by {erf:.0e}, with tanh by {tanh:.0e}, as x·sigmoid(1.702x) by "
-        "{logistic:.0e}. A million numbers take {erf_time:.1f}, {tanh_time:.1f} and "
-        "{logistic_time:.1f} ms. The last two leave MiniLM's sentence vectors a cosine of at "
-        "least {tanh_cosine:.6f} and {logistic_cosine:.4f}.",
-        "Φ 没有初等表达式，库里的 erf 也是近似：float32 下 GELU 误差 {erf:.0e}；tanh 式 "
-        "{tanh:.0e}，x·sigmoid(1.702x) {logistic:.0e}。一百万个数用时 {erf_time:.1f}、"
-        "{tanh_time:.1f}、{logistic_time:.1f} 毫秒。换用后两种，MiniLM 句向量的余弦至少为 "
-        "{tanh_cosine:.6f} 和 {logistic_cosine:.4f}。",
+        "Φ has no elementary formula, and libraries approximate erf too: in float32 GELU is off "
+        "by {erf:.0e}, with tanh by {tanh:.0e}, as x·sigmoid(1.702x) by {logistic:.0e}. A "
+        "million numbers take {erf_time:.1f}, {tanh_time:.1f} and {logistic_time:.1f} ms. The "
+        "last two keep MiniLM's sentence vectors at a cosine of {tanh_cosine:.6f} and "
+        "{logistic_cosine:.4f}.",
+        "Φ 没有初等表达式，库里的 erf 也是近似：float32 下 GELU 误差 {erf:.0e}；tanh 式 {tanh:.0e}，x·sigmoid(1.702x) "
+        "{logistic:.0e}。一百万个数用时 {erf_time:.1f}、{tanh_time:.1f}、{logistic_time:.1f} 毫秒。换用后两种，"
+        "MiniLM 句向量的余弦至少为 {tanh_cosine:.6f} 和 {logistic_cosine:.4f}。",
     ),
     erf=errors["erf"],
     tanh=errors["tanh"],
@@ -1140,7 +1205,6 @@ def steps_to(name, goal=0.1, depth=5, most=1000):
 
 
 taken = {name: steps_to(name) for name in NAMES}
-positive = slopes("gelu", np.linspace(0, 6, 601))
 verdict(
     "C78",
     "holds when",
@@ -1150,19 +1214,15 @@ verdict(
         "与 sigmoid 相比且用 He 初始化时成立；是否比 tanh 收敛快要看任务。",
     ),
     measured=(
-        "Back through 30 layers a gradient of norm 1 becomes {relu:.1g} with ReLU and "
-        "{gelu:.1g} with GELU at a variance of 2/n, with ReLU {relu_one:.0e} at 1/n; with "
-        "sigmoid {sigmoid:.0e}. Steps to a loss of 0.1, best of four rates: sigmoid "
-        "{sigmoid_steps:.0f}, ReLU {relu_steps:.0f}, GELU {gelu_steps:.0f}, tanh "
-        "{tanh_steps:.0f}; but a CNN of Krizhevsky et al. (2012) learned six times as fast "
-        "with ReLU as with tanh. For x > 0 GELU's slope is {low:.2f} to {high:.2f}. Time for a "
-        "million numbers: {relu_time:.2f} ms, GELU {gelu_time:.2f}.",
-        "范数为 1 的梯度往回穿过 30 层：方差 2/n 时 ReLU 为 {relu:.1g}、GELU 为 {gelu:.1g}，"
-        "1/n 时 ReLU 为 {relu_one:.0e}；sigmoid 为 {sigmoid:.0e}。损失降到 0.1 的步数，四种学"
-        "习率取最好：sigmoid {sigmoid_steps:.0f}，ReLU {relu_steps:.0f}，GELU "
-        "{gelu_steps:.0f}，tanh {tanh_steps:.0f}；但 Krizhevsky 等（2012）的 CNN 用 ReLU 比 "
-        "tanh 快六倍。x > 0 时 GELU 的斜率为 {low:.2f} 到 {high:.2f}。一百万个数 ReLU 用时 "
-        "{relu_time:.2f} 毫秒，GELU {gelu_time:.2f}。",
+        "Gradient of norm 1 after 30 layers: ReLU {relu:.1g}, GELU {gelu:.1g} (variance 2/n), "
+        "ReLU {relu_one:.0e} (1/n), sigmoid {sigmoid:.0e}. Steps to a loss of 0.1, best rate: "
+        "sigmoid {sigmoid_steps:.0f}, ReLU {relu_steps:.0f}, GELU {gelu_steps:.0f}, tanh "
+        "{tanh_steps:.0f}; Krizhevsky et al. (2012): ReLU six times as fast as tanh. A million "
+        "take {relu_time:.2f} ms, GELU {gelu_time:.2f}.",
+        "范数为 1 的梯度往回穿过 30 层：方差 2/n 时 ReLU 为 {relu:.1g}、GELU 为 {gelu:.1g}，1/n 时 ReLU 为 "
+        "{relu_one:.0e}；sigmoid 为 {sigmoid:.0e}。损失降到 0.1 的步数，四种学习率取最好：sigmoid {sigmoid_steps:.0f}"
+        "，ReLU {relu_steps:.0f}，GELU {gelu_steps:.0f}，tanh {tanh_steps:.0f}；Krizhevsky 等（2012）的 "
+        "CNN 用 ReLU 比 tanh 快六倍。一百万个数 ReLU 用时 {relu_time:.2f} 毫秒，GELU {gelu_time:.2f}。",
     ),
     relu=kept["relu", 2],
     gelu=kept["gelu", 2],
@@ -1172,8 +1232,6 @@ verdict(
     relu_steps=taken["relu"],
     gelu_steps=taken["gelu"],
     tanh_steps=taken["tanh"],
-    low=positive.min(),
-    high=positive.max(),
     relu_time=milliseconds(tf.nn.relu),
     gelu_time=milliseconds(gelu),
 )
@@ -1198,15 +1256,13 @@ verdict(
         "会恢复。",
     ),
     measured=(
-        "In a translator of half the small preset's width {zeros:.0%} of ReLU's outputs are 0, "
-        "but nearly every unit is above 0 for some token: {dead:.0f} of {units:,d} are 0 on "
-        "all tokens of 2,044 held-out pairs after six epochs, {start:.0f} before training. "
-        "“For good” is too strong: of {ever:.0f} that were dead after some epoch {revived:.0f} "
-        "came back, as the layers before them change.",
-        "宽度为 small 预设一半的翻译模型中，ReLU 的输出有 {zeros:.0%} 为 0，但几乎每个神经元都"
-        "对某些词元不为 0：六轮后 {units:,d} 个中有 {dead:.0f} 个在 2,044 对留出句对的所有词元"
-        "上都是 0，训练前为 {start:.0f} 个。“永远”说得过头：某轮后坏死过的 {ever:.0f} 个中有 "
-        "{revived:.0f} 个恢复，因为前面的层仍在变。",
+        "In a translator of width 64 {zeros:.0%} of ReLU's outputs are 0, yet nearly every unit "
+        "is above 0 for some token: {dead:.0f} of {units:,d} are 0 on all of 2,044 held-out "
+        "pairs after six epochs, {start:.0f} before. Of {ever:.0f} once dead {revived:.0f} came "
+        "back, as earlier layers change.",
+        "宽度 64 的翻译模型中，ReLU 的输出有 {zeros:.0%} 为 0，但几乎每个神经元都对某些词元不为 0：六轮后 {units:,d} 个中有 {dead:.0f} "
+        "个在 2,044 对留出句对的所有词元上都是 0，训练前为 {start:.0f} 个。某轮后坏死过的 {ever:.0f} 个中有 {revived:.0f} 个恢复，因为前"
+        "面的层仍在变。",
     ),
     zeros=dead["zeros"],
     dead=dead["dead_6"],

@@ -326,9 +326,9 @@ verdict(
     ),
     measured=(
         "At d = 64 the two products take fewer operations than a plain RNN up to n = {bare:.0f}. "
-        "With its four projections self-attention takes, at n = d, {projected:.1f} times the "
-        "operations of an RNN and {gated:.2f} times those of an LSTM; a whole layer with its "
-        "feed-forward network takes {complete:.1f} times an RNN's.",
+        "At n = d self-attention with its four projections takes {projected:.1f} times the "
+        "operations of an RNN, {gated:.2f} times an LSTM's; a whole layer with FFN "
+        "{complete:.1f} times an RNN's.",
         "d = 64 时，n 不超过 {bare:.0f}，这两个乘积的运算少于普通 RNN。n = d 时，算上四个投影的自注意力是 RNN 的 {projected:.1f} 倍、"
         "LSTM 的 {gated:.2f} 倍；带前馈网络的整层是 RNN 的 {complete:.1f} 倍。",
     ),
@@ -378,13 +378,12 @@ verdict(
     ),
     measured=(
         "From the first to the last of 32 words: {attention} layer of attention, {convolution} "
-        "convolutions of width 3, or 31 steps of an RNN. (Steps in order: attention and "
-        "convolution both take one a layer.) Cost of QKᵀ and weights·V at n = 256, d = 512: "
-        "{cheap:.2f} of an RNN's and {cheaper:.2f} of a convolution's operations; at n = 4096, "
-        "{dear:.0f} and {dearer:.1f} times. With projections, see C88.",
-        "从 32 个词的第一个到最后一个：{attention} 层自注意力、{convolution} 层宽 3 的卷积，或 RNN 的 31 步。（顺序步数上，自注意力与卷积每层都"
-        "只要一步。）QKᵀ 与 权重·V 的代价：n = 256、d = 512 时，运算是 RNN 的 {cheap:.2f}、卷积的 {cheaper:.2f}；n = 4096 "
-        "时是 {dear:.0f} 倍和 {dearer:.1f} 倍。算上投影见 C88。",
+        "convolutions of width 3, 31 steps of an RNN. At n = 256, d = 512 QKᵀ and weights·V take "
+        "{cheap:.2f} of an RNN's operations, {cheaper:.2f} of a convolution's; at n = 4096 "
+        "{dear:.0f} and {dearer:.1f} times.",
+        "从 32 个词的第一个到最后一个：{attention} 层自注意力、{convolution} 层宽 3 的卷积，或 RNN 的 31 步。n = 256、d = 512 时"
+        "，QKᵀ 与权重·V 的运算是 RNN 的 {cheap:.2f}、卷积的 {cheaper:.2f}；n = 4096 时是 {dear:.0f} 倍和 "
+        "{dearer:.1f} 倍。",
     ),
     attention=path["attention"],
     convolution=path["convolution"],
@@ -482,7 +481,7 @@ verdict(
         "Parameters at width 512: RNN {rnn:,}, GRU {gru:,}, LSTM {lstm:,}; self-attention "
         "{attention:,}, a whole Transformer layer {transformer:,}. On a CPU, with 8 texts of 128 "
         "tokens, the gradients of the LSTM take {slower:.1f} times as long as those of the whole "
-        "layer: its steps wait for each other (C93). (Brackets: three rounds.)",
+        "layer: its steps wait for each other (C93).",
         "宽度 512 时的参数：RNN {rnn:,}，GRU {gru:,}，LSTM {lstm:,}；自注意力 {attention:,}，一整层 Transformer "
         "{transformer:,}。在 CPU 上，8 句、每句 128 个词元，LSTM 算一次梯度的时间是一整层 Transformer 的 {slower:.1f} 倍：它的"
         "各步必须依次等待（C93）。（方括号为三轮的范围。）",
@@ -753,15 +752,13 @@ verdict(
         "遗忘门偏置较大时，LSTM 能保住在普通 RNN 中会消失或爆炸的梯度。",
     ),
     measured=(
-        "New layers, inputs of variance 1, 100 steps back: a plain RNN multiplies the gradient "
-        "by {half:.0e} with half the usual recurrent matrix, {large:.0e} with three times, "
-        "{orthogonal:.0e} with an orthogonal one ({small:.2f} if inputs are near 0); a GRU by "
-        "{gru:.0e}, an LSTM by {lstm:.0e}, with a forget bias of 5 by {biased:.1f}. Training at "
-        "one rate for all ranks them otherwise: in the copying task the plain RNN reaches "
-        "furthest (C92). Rates tuned for each would decide that.",
-        "新建的层、输入方差为 1、往回 100 步：普通 RNN 的循环矩阵为通常的一半时，梯度乘以 {half:.0e}，3 倍时乘以 {large:.0e}，正交时乘以 "
+        "New layers, 100 steps back: gradients times {half:.0e} in a plain RNN with half the "
+        "usual matrix, {large:.0e} with three times, {orthogonal:.0e} with an orthogonal one ("
+        "{small:.2f} for inputs near 0); GRU {gru:.0e}, LSTM {lstm:.0e}, with forget bias 5 "
+        "{biased:.1f}. Training at one rate ranks them otherwise (C92).",
+        "新建的层、往回 100 步：普通 RNN 的循环矩阵为通常的一半时，梯度乘以 {half:.0e}，3 倍时乘以 {large:.0e}，正交时乘以 "
         "{orthogonal:.0e}（输入接近 0 时为 {small:.2f}）；GRU 乘以 {gru:.0e}，LSTM 乘以 {lstm:.0e}，遗忘门偏置为 5 时乘以"
-        " {biased:.1f}。用同一学习率训练时，名次却不同：在复制任务中，普通 RNN 够得最远（C92）；分别调好学习率才能判定。",
+        " {biased:.1f}。用同一学习率训练，名次却不同（C92）。",
     ),
     half=kept["RNN, half as large"],
     large=kept["RNN, 3 times as large"],
@@ -782,11 +779,10 @@ verdict(
         "对 LSTM、GRU 而言，距离越远越难学到；自注意力则直接连接任意距离。",
     ),
     measured=(
-        "The gradient of attention 101 back is {attention:.2f} times that 1 back; in the copying "
-        "task it finds {attention_8:.0%} 8 back and {attention_64:.0%} 64 back. An LSTM finds "
-        "{lstm_16:.0%} 16 back, {lstm_32:.0%} 32 back, {lstm_64:.0%} 64 back; a GRU {gru_16:.0%} "
-        "16 back, {gru_32:.0%} 32 back (chance 12.5 %). A plain orthogonal RNN finds {rnn_32:.0%}"
-        " and {rnn_64:.0%}: one seed of three fails at 32, none at 64, so for it this is not "
+        "Attention's gradient 101 back is {attention:.2f} times that 1 back; copying, it finds "
+        "{attention_8:.0%} 8 back, {attention_64:.0%} 64 back. LSTM: {lstm_16:.0%} 16 back, "
+        "{lstm_32:.0%} 32, {lstm_64:.0%} 64; GRU {gru_16:.0%} and {gru_32:.0%} (chance 12.5 %). "
+        "A plain orthogonal RNN: {rnn_32:.0%} at 32 (one seed fails), {rnn_64:.0%} at 64: not "
         "decided.",
         "自注意力对 101 位之前的梯度是 1 位之前的 {attention:.2f} 倍；在复制任务中往前 8 位找到 {attention_8:.0%}，64 位 "
         "{attention_64:.0%}。LSTM 往前 16 位为 {lstm_16:.0%}，32 位 {lstm_32:.0%}，64 位 {lstm_64:.0%}；"

@@ -214,10 +214,10 @@ verdict(
         "只在 W_o 之前成立：各头有自己的列和输出，之后 W_o 把它们相加。",
     ),
     measured=(
-        "The second of four heads has gradients in {reached} of 64 columns of each kernel; "
-        "setting its values to 0 moves {inside} of 64 joined columns, but {outside} of 64 behind "
-        "W_o. Training couples heads too: without the second head of the shipped translator's "
-        "first layer, the gradient of the first changes by {change:.0%} of its size.",
+        "The second of four heads has gradients in {reached} of 64 columns of each kernel; its "
+        "values set to 0 move {inside} of 64 joined columns, but {outside} behind W_o. Training "
+        "couples heads: without the second head of the shipped translator's first layer the "
+        "first head's gradient changes by {change:.0%}.",
         "4 个头中的第 2 个，在每个权重矩阵的 64 列中只对 {reached} 列有梯度；把它的 V 置 0，拼接结果的 64 列中改变 {inside} 列，而 W_o 之后改"
         "变 {outside} 列。训练也把各头联系起来：去掉随库翻译模型第一层的第 2 个头，第 1 个头的梯度改变 {change:.0%}。",
     ),
@@ -225,6 +225,55 @@ verdict(
     inside=inside,
     outside=outside,
     change=np.linalg.norm(beside - alone) / np.linalg.norm(alone),
+)
+
+# %% [markdown]
+# Before the Transformer, Lin et al. (2017) took several rows of weights over the states $H$ of an
+# LSTM: $A = \text{softmax}(W_2 \tanh(W_1 H^\top)), \; M = AH$.
+#
+# 在 Transformer 之前，Lin 等（2017）已对 LSTM 的状态 $H$ 用多行权重。
+
+# %%
+draw = np.random.default_rng(2).standard_normal
+w_1, w_2, long = draw((32, 64)) / 8, draw((4, 32)) / 32**0.5, draw((50, 64))
+
+
+def structured(h):
+    """Four rows of weights, and four sums of all states."""
+    scores = np.exp(w_2 @ np.tanh(w_1 @ h.T))
+    weights = scores / scores.sum(-1, keepdims=True)
+    return weights, weights @ h
+
+
+def in_common(rows):
+    """The mean share of weight that two rows put on the same tokens."""
+    pairs = [(n, m) for n in range(len(rows)) for m in range(n)]
+    return np.mean([np.minimum(rows[n], rows[m]).sum(-1).mean() for n, m in pairs])
+
+
+states = tf.constant(long[None], tf.float32)
+theirs, of_heads = structured(long)[0], layer(states, states, states, None)[1][0].numpy()
+shapes = [structured(long[:length])[1].shape for length in (5, 50)]
+verdict(
+    "C122",
+    "holds",
+    answer=(
+        "Similar in spirit: several rows of attention at once; there for a sentence of LSTM states, "
+        "not for each token.",
+        "思想相近：同时用多行注意力；只是那里一整句共用几行，作用在 LSTM 的状态上。",
+    ),
+    measured=(
+        "By their equation (untrained, width 64) 5 and 50 states become {short} and {long}; four "
+        "heads give each token four rows of width 16. Two of their rows share {theirs:.0%} of "
+        "the weight, two heads {heads:.0%}. Lin et al. (2017) penalize like rows (‖AAᵀ − I‖²); "
+        "multi-head attention does not.",
+        "按其公式（未训练，宽 64），5 个和 50 个状态的句子得到 {short} 和 {long} 的矩阵；四个头则给每个词元四行权重，每个头宽 16。其中两行的权重有 "
+        "{theirs:.0%} 重合，两个头有 {heads:.0%}。Lin 等（2017）在损失中加 ‖AAᵀ − I‖²，惩罚相似的行；多头注意力没有这一项。",
+    ),
+    short=" × ".join(map(str, shapes[0])),
+    long=" × ".join(map(str, shapes[1])),
+    theirs=in_common(theirs),
+    heads=in_common(of_heads),
 )
 
 # %% [markdown]
@@ -282,8 +331,8 @@ verdict(
     measured=(
         "Two heads of an untrained encoder are {new:.2f} bits apart, of the shipped, trained one "
         "{old:.2f}. There one head gives {aimed:.0%} of its weight to one relative position, "
-        "untrained {chance:.0%} at most. Control: heads that start equal are {equal:.2f} bits "
-        "apart after training too, though the loss falls from {before:.1f} to {after:.1f}.",
+        "untrained {chance:.0%} at most. Heads that start equal are {equal:.2f} bits apart after "
+        "training too, though the loss falls from {before:.1f} to {after:.1f}.",
         "未训练的编码器里两个头平均相差 {new:.2f} 比特，随库的、训练过的为 {old:.2f}；后者有一个头把 {aimed:.0%} 的权重放在同一个相对位置上，未训练时最"
         "多 {chance:.0%}。对照：初值相同的头，训练后仍相差 {equal:.2f} 比特，尽管损失从 {before:.1f} 降到 {after:.1f}。",
     ),
@@ -348,15 +397,14 @@ verdict(
         "确有少数头与众不同；是否说明泛化更好，在一个模型上去掉它们看不出来。",
     ),
     measured=(
-        "In MiniLM's six layers {odd} of 12 heads stand out; two of the rest agree on the top "
-        "token in {agree:.0%} of rows. Without the oddest head of each encoder layer, the "
-        "shipped translator's loss changes by {odd_known:+.2f} on training pairs and "
-        "{odd_new:+.2f} on others; without the most common, {common_known:+.2f} and "
-        "{common_new:+.2f}. To decide: train with and without a penalty on like heads (as Li et "
-        "al. 2018), several seeds, and compare held-out losses.",
+        "In MiniLM's layers {odd} of 12 heads stand out; the rest agree on the top token in "
+        "{agree:.0%} of rows. Without the oddest heads the translator's loss changes by "
+        "{odd_known:+.2f} (known pairs) and {odd_new:+.2f} (new), without the commonest by "
+        "{common_known:+.2f} and {common_new:+.2f}. To decide: penalize like heads (Li et al. "
+        "2018).",
         "MiniLM 的六层里，12 个头中分别有 {odd} 个与众不同；其余的头两两之间有 {agree:.0%} 的行最关注同一个词。去掉编码器每层最特别的头，随库翻译模型的损失"
         "在训练句对上 {odd_known:+.2f}，在其他句对上 {odd_new:+.2f}；去掉最普通的头为 {common_known:+.2f} 和 "
-        "{common_new:+.2f}。要判定，须分别用和不用“头之间差异”的正则项训练（如 Li 等 2018），多个种子，比较验证损失。",
+        "{common_new:+.2f}。要判定，须用惩罚相似头的正则项（Li 等 2018）训练后比较。",
     ),
     odd=", ".join(str(len(heads)) for heads in odd),
     agree=np.mean(agree),
@@ -442,22 +490,18 @@ verdict(
         "逐个去掉时成立：36 个头任去一个都行；一次去 9 个又不重新训练，BLEU 就下降。",
     ),
     measured=(
-        "No head of the shipped translator raises the loss of {whole:.2f} by more than "
-        "{worst:.2f} alone. BLEU falls from {bleu:.1f} to {nine:.1f} without the 9 least needed "
-        "and {half:.1f} without 18. MiniLM's search measures little: without any head it still "
-        "finds {none:.0%} for {found:.0%}. Michel et al. (2019) cut 20 % of a translator's heads "
-        "and 40 % of BERT's with no noticeable loss.",
+        "No head of the shipped translator alone raises the loss of {whole:.2f} by more than "
+        "{worst:.2f}. BLEU falls from {bleu:.1f} to {nine:.1f} without the 9 least needed and "
+        "{half:.1f} without 18. Michel et al. (2019) cut 20 % of a translator's heads and 40 % "
+        "of BERT's with no noticeable loss.",
         "随库翻译模型的任何一个头单独去掉，损失（{whole:.2f}）最多增加 {worst:.2f}。去掉最不需要的 9 个，BLEU 从 {bleu:.1f} 降到 "
-        "{nine:.1f}；去 18 个，降到 {half:.1f}。MiniLM 的检索说明不了什么：一个头不留，正确率仍有 {none:.0%}（原为 {found:.0%}）。"
-        "Michel 等（2019）去掉翻译模型 20 %、BERT 40 % 的头，没有明显损失。",
+        "{nine:.1f}；去 18 个，降到 {half:.1f}。Michel 等（2019）去掉翻译模型 20 %、BERT 40 % 的头，没有明显损失。",
     ),
     whole=base,
     worst=rise.max(),
     bleu=scored[0],
     nine=scored[9],
     half=scored[18],
-    none=finds[72],
-    found=whole_found,
 )
 
 # %% [markdown]
@@ -512,11 +556,10 @@ verdict(
         "各头是同一个模型的组成部分；用 16 个头，训练损失与验证损失的差距并不缩小。",
     ),
     measured=(
-        "Small translators of equal size, held-out loss less training loss: on 998 pairs "
-        "{few_1:.3f} nats with 1 head, {few_16:.3f} with 16; on 20,294 pairs {all_1:.3f} and "
-        "{all_16:.3f}. Nor can a head do the task alone, as a member of an ensemble does: with "
-        "one head left in each attention the shipped translator loses {alone:.2f} nats a token "
-        "at best, with all four {whole:.2f}.",
+        "Held-out minus training loss of small translators: on 998 pairs {few_1:.3f} nats with 1 "
+        "head, {few_16:.3f} with 16; on 20,294 {all_1:.3f} and {all_16:.3f}. No head can do the "
+        "task alone, as an ensemble's member can: with one left in each attention the shipped "
+        "translator loses {alone:.2f} nats at best, with four {whole:.2f}.",
         "大小相同的小翻译模型，验证损失减训练损失：998 个句对时，1 个头为 {few_1:.3f}，16 个头为 {few_16:.3f}；20,294 个句对时为 "
         "{all_1:.3f} 和 {all_16:.3f}。一个头也不像集成的成员那样能单独完成任务：随库翻译模型每个注意力只留一个头时，损失最低也有 {alone:.2f}，四个头"
         "都在时为 {whole:.2f}。",
@@ -571,12 +614,11 @@ verdict(
         "表达能力总是更强，但只有两个翻译模型中较大的一个在新句对上更好。",
     ),
     measured=(
-        "Of the forms W_Q·W_Kᵀ that MiniLM learned, one shared matrix can give {shared:.0%}. In "
-        "the benchmark's translator two matrices have BLEU {three_bleu:.1f}, one {tied_bleu:.1f}"
-        ". In small translators, half as wide: training loss {three_known:.2f} and "
-        "{tied_known:.2f}, held-out {three_new:.2f} and {tied_new:.2f}, where ranges overlap; "
-        "sharing saves {saved:.0%} of the weights. Reformer (Kitaev et al. 2020) lost nothing "
-        "with Q = K.",
+        "Of the forms W_Q·W_Kᵀ that MiniLM learned, one shared matrix can give {shared:.0%}. "
+        "Benchmark translators: BLEU {three_bleu:.1f} with two matrices, {tied_bleu:.1f} with "
+        "one. Half as wide: training loss {three_known:.2f} and {tied_known:.2f}, held-out "
+        "{three_new:.2f} and {tied_new:.2f} (ranges overlap), {saved:.0%} fewer weights. "
+        "Reformer (Kitaev et al. 2020) lost nothing with Q = K.",
         "MiniLM 学到的 W_Q·W_Kᵀ，共享一个矩阵只能表示 {shared:.0%}。基准测试的翻译模型用两个矩阵时 BLEU 为 {three_bleu:.1f}，共享时为"
         " {tied_bleu:.1f}。宽度减半的小翻译模型：训练损失 {three_known:.2f} 与 {tied_known:.2f}；验证损失 "
         "{three_new:.2f} 与 {tied_new:.2f}，范围有重叠；共享少用 {saved:.0%} 的权重。Reformer（Kitaev 等 2020）用 "
@@ -608,11 +650,11 @@ verdict(
         "只对未训练的宽头和短文本成立；训练后词元给自己的权重是 {end.mean:.2f}，不是 1。",
     ),
     measured=(
-        "Untrained, on random vectors: {wide:.2f} with heads of 64 and 10 tokens, {wide_long:.2f}"
-        " with 200 tokens; with heads of 16, {narrow:.2f} and {narrow_long:.2f}. Encoders of "
-        "small translators, heads of 16: Q = K from {start:.2f} to {end:.2f}; two matrices end "
-        "at {two:.2f}, an even share is {even:.2f}. With Q = K the output differs from the "
-        "token's own value by {still:.0%} of its size before training, {moved:.0%} after.",
+        "Own weight, untrained, random vectors: {wide:.2f} with heads of 64 and 10 tokens, "
+        "{wide_long:.2f} with 200; heads of 16: {narrow:.2f} and {narrow_long:.2f}. Training "
+        "(heads of 16): Q = K from {start:.2f} to {end:.2f}; two matrices {two:.2f}; an even "
+        "share {even:.2f}. Outputs differ from the own value by {still:.0%} before training, "
+        "{moved:.0%} after.",
         "未训练、随机向量：头宽 64 时，10 个词元为 {wide:.2f}，200 个为 {wide_long:.2f}；头宽 16 时为 {narrow:.2f} 和 "
         "{narrow_long:.2f}。小翻译模型的编码器（头宽 16）：Q=K 时从 {start:.2f} 变为 {end:.2f}；用两个矩阵训练后为 {two:.2f}，平"
         "均分配是 {even:.2f}。Q=K 时输出与词元自身 V 的差，训练前是输出大小的 {still:.0%}，训练后是 {moved:.0%}。",
@@ -667,11 +709,10 @@ verdict(
         "在交叉注意力里成立：Q 来自解码器，K、V 来自编码器；但投影矩阵可以共用。",
     ),
     measured=(
-        "With Q and K both from the encoder, or both from the decoder, {fits} of 2 "
-        "cross-attentions have an output of the target's length. One matrix for two roles runs "
-        "in {runs} of 6 cases. Small translators: BLEU {three:.1f} with three matrices, {kv:.1f} "
-        "with K = V, {qv:.1f} with Q = V; the ranges overlap. If the encoder is wider than the "
-        "decoder, {wider} of 3 pairs can share, K = V.",
+        "With Q and K both from one side {fits} of 2 cross-attentions have the target's length. "
+        "One matrix for two runs in {runs} of 6 cases: BLEU {three:.1f} with three matrices, "
+        "{kv:.1f} with K = V, {qv:.1f} with Q = V (ranges overlap). With a wider encoder {wider} "
+        "of 3 can share.",
         "Q、K 都取自编码器，或都取自解码器时，2 种交叉注意力中有 {fits} 种的输出与目标等长。一个矩阵兼任两个角色，6 种情形中有 {runs} 种能运行。小翻译模型的 "
         "BLEU：三个矩阵 {three:.1f}，K=V {kv:.1f}，Q=V {qv:.1f}，范围互有重叠。编码器比解码器宽时，3 种里只有 {wider} 种能共用，即 "
         "K=V。",

@@ -129,12 +129,8 @@ for layer in decoder.dec_layers:
 by_hand = translator.logits(decoder.final_norm(states))
 usual = translator((sources, read), training=False)
 
-# The feed-forward network of a base layer, with another first word
 base = EncoderLayer(512, 8, 2048)
 base.build((None, None, 512))
-words = rng.standard_normal((1, 7, 512)).astype("float32")
-other_words = np.concatenate([words[:, 1:2], words[:, 1:]], axis=1)
-moved = np.abs(base.ffn(words) - base.ffn(other_words))[0].max(-1)
 
 # Translators of width 64, trained for ten epochs
 depth_bleu = {depth: variants()[f"pre-norm, {depth} layers"]["bleu"] for depth in (2, 6, 12)}
@@ -147,24 +143,19 @@ verdict(
         "对整个编码器与解码器成立；笔记用它来描述的 FFN，只是其中一个子层。",
     ),
     measured=(
-        "An encoder layer goes through {in_encoder} sublayers, a decoder layer {in_decoder}, 6 "
-        "+ 6 layers {in_model}; computed layer by layer, the shipped translator's logits differ "
-        "by {error:.1g}. The FFN has {ffn:.0%} of a base encoder layer's weights; another first "
-        "word changes its other outputs by {moved:.1g}. Six is a choice: Vaswani et al. 2017 "
-        "(table 3) have BLEU 23.7, 25.8 and 25.5 with 2, 6 and 8 layers, translators of width "
-        "64 (pre-norm, ten epochs) {two:.1f}, {six:.1f} and {twelve:.1f} with 2, 6 and 12.",
-        "编码层经过 {in_encoder} 个子层，解码层 {in_decoder} 个，6+6 层共 {in_model} 个；自带翻"
-        "译模型逐层计算，logits 相差 {error:.1g}。FFN 占 base 编码层权重的 {ffn:.0%}；换掉第一个"
-        "词，它在其余位置的输出变化为 {moved:.1g}。6 层只是一种选择：Vaswani 等 2017（表 3）用 2、"
-        "6、8 层，BLEU 为 23.7、25.8、25.5；宽度 64 的小模型（pre-norm，10 轮）用 2、6、12 层，"
-        "为 {two:.1f}、{six:.1f}、{twelve:.1f}。",
+        "Encoder layers have {in_encoder} sublayers, decoder layers {in_decoder}, 6 + 6 layers "
+        "{in_model}. Computed layer by layer, the translator's logits differ by {error:.1g}. The "
+        "FFN is {ffn:.0%} of an encoder layer's weights. BLEU with 2, 6, 8 layers: 23.7, 25.8, "
+        "25.5 (Vaswani et al. 2017); ours with 2, 6, 12: {two:.1f}, {six:.1f}, {twelve:.1f}.",
+        "编码层有 {in_encoder} 个子层，解码层 {in_decoder} 个，6+6 层共 {in_model} 个；自带翻译模型逐层计算，logits 相差 "
+        "{error:.1g}。FFN 占 base 编码层权重的 {ffn:.0%}。6 层只是一种选择：Vaswani 等 2017（表 3）用 2、6、8 层，BLEU 为 "
+        "23.7、25.8、25.5；宽度 64 的小模型（pre-norm，10 轮）用 2、6、12 层，为 {two:.1f}、{six:.1f}、{twelve:.1f}。",
     ),
     in_encoder=in_encoder,
     in_decoder=in_decoder,
     in_model=in_model,
     error=largest(by_hand[is_word], usual[is_word]),
     ffn=base.ffn.count_params() / base.count_params(),
-    moved=moved[1:].max(),
     two=depth_bleu[2],
     six=depth_bleu[6],
     twelve=depth_bleu[12],
@@ -242,12 +233,12 @@ verdict(
     ),
     measured=(
         "With 5 target and 8 source tokens the output has {as_built} rows; with Q and K, V "
-        "exchanged {exchanged}. Another source changes the keys by {keys:.0%} of their norm, "
-        "the queries of the first layer by {queries:.0f}. Small translators (width 64) trained "
-        "without this attention have BLEU {none:.1f} instead of {bleu:.1f}.",
-        "译文 5 个词元、源文 8 个词元时，输出有 {as_built} 行；Q 与 K、V 对调则为 {exchanged} "
-        "行。换一句源文，K 变化为其范数的 {keys:.0%}，第一层的 Q 变化为 {queries:.0f}。小翻译模"
-        "型（宽度 64）去掉这个注意力再训练，BLEU 为 {none:.1f}，原来为 {bleu:.1f}。",
+        "exchanged {exchanged}. Another source changes the keys by {keys:.0%} of their norm, the "
+        "first layer's queries by {queries:.0f}. Small translators (width 64) trained without "
+        "this attention have BLEU {none:.1f} instead of {bleu:.1f}.",
+        "译文 5 个词元、源文 8 个词元时，输出有 {as_built} 行；Q 与 K、V 对调则为 {exchanged} 行。换一句源文，K 变化为其范数的 "
+        "{keys:.0%}，第一层的 Q 变化为 {queries:.0f}。小翻译模型（宽度 64）去掉这个注意力再训练，BLEU 为 {none:.1f}，原来为 "
+        "{bleu:.1f}。",
     ),
     as_built=as_built,
     exchanged=exchanged,
@@ -277,16 +268,14 @@ verdict(
         "需与交叉注意力合用：自注意力管同一序列内部，源端与目标端靠交叉注意力联系。",
     ),
     measured=(
-        "Small translators (width 64, up to 12 tokens) without attention from target to source "
-        "have BLEU {none:.1f} instead of {whole:.1f}, with self-attention on both sides. "
-        "Encoder words that attend to themselves alone give {encoder:.1f} and {encoder_loss:.2f}"
-        " nats instead of {loss:.2f}, decoder words {decoder:.1f} and {decoder_loss:.2f}: in "
-        "such short sentences relations inside a side hardly show, and the ranges of BLEU "
-        "overlap.",
-        "小翻译模型（宽度 64，不超过 12 个词元）去掉译文对源文的注意力，两端的自注意力都还在，"
-        "BLEU 为 {none:.1f}，原来为 {whole:.1f}。编码器每个词只注意自己，BLEU 为 {encoder:.1f}，"
-        "损失为 {encoder_loss:.2f}（原来 {loss:.2f}）；解码器每个词只注意自己，为 {decoder:.1f} "
-        "和 {decoder_loss:.2f}：句子这么短，端内关系的作用很难看出来，BLEU 的范围互相重叠。",
+        "Small translators (width 64, up to 12 tokens) without cross-attention have BLEU "
+        "{none:.1f} instead of {whole:.1f}. Encoder words that attend to themselves alone give "
+        "{encoder:.1f} and {encoder_loss:.2f} nats instead of {loss:.2f}, decoder words "
+        "{decoder:.1f} and {decoder_loss:.2f}: in such short sentences relations inside a side "
+        "hardly show; BLEU's ranges overlap.",
+        "小翻译模型（宽度 64，不超过 12 个词元）去掉译文对源文的注意力，两端的自注意力都还在，BLEU 为 {none:.1f}，原来为 {whole:.1f}。编码器每个词只注"
+        "意自己，BLEU 为 {encoder:.1f}，损失为 {encoder_loss:.2f}（原来 {loss:.2f}）；解码器每个词只注意自己，为 "
+        "{decoder:.1f} 和 {decoder_loss:.2f}：句子这么短，端内关系的作用很难看出来，BLEU 的范围互相重叠。",
     ),
     none=small["no cross-attention"]["bleu"],
     encoder_loss=small["encoder words alone"]["loss"],
@@ -330,24 +319,20 @@ verdict(
         "所有注意力都用 padding mask，解码器自注意力另加 sequence mask。",
     ),
     measured=(
-        "In the shipped translator 20 more places of padding, unmasked, change the logits by up "
-        "to {encoder:.0f} in the encoder and {cross:.0f} in cross-attention; in decoder "
-        "self-attention by {decoder:.0e}, since the sequence mask hides padding on the right. "
-        "Without the sequence mask later tokens change earlier logits by up to {leak:.0f}, with "
-        "it by {none:.0f}; small translators (width 64) trained so copy, with {loss:.2f} nats "
-        "and BLEU {future:.1f} instead of {usual:.1f}.",
-        "自带翻译模型多补 20 个位置而不加 mask：编码器里 logits 最多变化 {encoder:.0f}，交叉注意"
-        "力里 {cross:.0f}；解码器自注意力里只有 {decoder:.0e}，因为右侧的填充已被 sequence mask "
-        "挡住。没有 sequence mask，后面的词元使前面的 logits 最多变化 {leak:.0f}，有则为 "
-        "{none:.0f}；小翻译模型（宽度 64）这样训练只会照抄，损失为 {loss:.2f}，BLEU 为 "
-        "{future:.1f}，原来为 {usual:.1f}。",
+        "20 unmasked places of padding change the shipped translator's logits by up to "
+        "{encoder:.0f} in the encoder, {cross:.0f} in cross-attention, {decoder:.0e} in decoder "
+        "self-attention, where the sequence mask hides it. Without that mask later tokens change "
+        "earlier logits by {leak:.0f}, with it {none:.0f}; translators trained so copy (BLEU "
+        "{future:.1f} instead of {usual:.1f}).",
+        "自带翻译模型多补 20 个位置而不加 mask：编码器里 logits 最多变化 {encoder:.0f}，交叉注意力里 {cross:.0f}；解码器自注意力里只有 "
+        "{decoder:.0e}，因为右侧的填充已被 sequence mask 挡住。没有 sequence mask，后面的词元使前面的 logits 最多变化 "
+        "{leak:.0f}，有则为 {none:.0f}；小翻译模型（宽度 64）这样训练只会照抄，BLEU 为 {future:.1f}，原来为 {usual:.1f}。",
     ),
     encoder=unmasked["encoder_mask"],
     cross=unmasked["cross_mask"],
     decoder=unmasked["self_mask"],
     leak=leak[1],
     none=leak[0],
-    loss=small["future seen"]["loss"],
     future=small["future seen"]["bleu"],
     usual=small["as it is"]["bleu"],
 )
@@ -416,15 +401,12 @@ verdict(
         "编码器和训练时的解码器一次读入全部词元；预测时一个一个地生成。",
     ),
     measured=(
-        "The logits of 16 targets of 32 tokens at once differ from those of 32 steps by "
-        "{error:.1g}, and take 1/{cached:.0f} of the time of steps with a cache, 1/"
-        "{uncached:.0f} without. Only tokens still unknown need steps: a finished text can be "
-        "scored at once, and given its own greedy translations the shipped translator chooses "
-        "the same tokens in {same:.1%} of the places.",
-        "16 个 32 词元的目标句，一次算出的 logits 与逐步 32 次的相差 {error:.1g}，用时是有缓存逐"
-        "步的 1/{cached:.0f}，无缓存逐步的 1/{uncached:.0f}。只有未知的词元才要逐个算：给已有的"
-        "译文打分可以一次读入；把贪心译文整句输入，自带翻译模型在 {same:.1%} 的位置选出同样的词"
-        "元。",
+        "16 targets of 32 tokens at once have the logits of 32 steps within {error:.1g}, in 1/"
+        "{cached:.0f} of the time of steps with a cache, 1/{uncached:.0f} without. Only unknown "
+        "tokens need steps: given its own greedy translations the shipped translator chooses the "
+        "same tokens in {same:.1%} of places.",
+        "16 个 32 词元的目标句，一次算出的 logits 与逐步 32 次的相差 {error:.1g}，用时是有缓存逐步的 1/{cached:.0f}，无缓存逐步的 1/"
+        "{uncached:.0f}。只有未知的词元才要逐个算：给已有的译文打分可以一次读入；把贪心译文整句输入，自带翻译模型在 {same:.1%} 的位置选出同样的词元。",
     ),
     error=max(largest(logits[0], one) for one in logits[1:]),
     cached=cached / whole,
@@ -514,17 +496,15 @@ verdict(
         "只在开头收敛更快；参数则减半，最终 BLEU 更高，靠的是与输出层共享。",
     ),
     measured=(
-        "Width 64, 4,000 rows: {one:,} weights with one table, {three:,} with three. Steps to "
-        "5, 4 and 2.8 nats: {one_early:.0f}, {one_middle:.0f} and {one_last:.0f} with one, "
-        "{three_early:.0f}, {three_middle:.0f} and {three_last:.0f} with three, at one learning "
-        "rate. BLEU {one_bleu:.1f} and {three_bleu:.1f}; target and output tied "
-        "{output_bleu:.1f}, source and target {source_bleu:.1f}. Press and Wolf 2017 halve "
-        "translators by tying, at no loss of quality.",
-        "宽度 64、4,000 行：一张表共 {one:,} 个参数，三张表 {three:,} 个。验证损失降到 5、4、2.8，"
-        "一张表需要 {one_early:.0f}、{one_middle:.0f}、{one_last:.0f} 步，三张表需要 "
-        "{three_early:.0f}、{three_middle:.0f}、{three_last:.0f} 步，学习率相同。BLEU 为 "
-        "{one_bleu:.1f} 和 {three_bleu:.1f}；只有目标端与输出层共享时 {output_bleu:.1f}，只有源"
-        "端与目标端共享时 {source_bleu:.1f}。Press 与 Wolf 2017 用共享把翻译模型减半，质量不降。",
+        "Width 64, 4,000 rows: {one:,} weights with one table, {three:,} with three. Steps to 5, "
+        "4 and 2.8 nats at one rate: {one_early:.0f}, {one_middle:.0f}, {one_last:.0f} and "
+        "{three_early:.0f}, {three_middle:.0f}, {three_last:.0f}. BLEU {one_bleu:.1f} and "
+        "{three_bleu:.1f}; target and output tied {output_bleu:.1f}, source and target "
+        "{source_bleu:.1f}. Press and Wolf (2017) halve translators without loss.",
+        "宽度 64、4,000 行：一张表共 {one:,} 个参数，三张表 {three:,} 个。验证损失降到 5、4、2.8，一张表需要 {one_early:.0f}、"
+        "{one_middle:.0f}、{one_last:.0f} 步，三张表需要 {three_early:.0f}、{three_middle:.0f}、"
+        "{three_last:.0f} 步，学习率相同。BLEU 为 {one_bleu:.1f} 和 {three_bleu:.1f}；只有目标端与输出层共享时 "
+        "{output_bleu:.1f}，只有源端与目标端共享时 {source_bleu:.1f}。Press 与 Wolf 2017 用共享把翻译模型减半，质量不降。",
     ),
     one=one["weights"][0],
     three=three["weights"][0],
@@ -586,13 +566,11 @@ verdict(
     ),
     measured=(
         "64 pairs look up {looked_up} of {all} rows; the output layer has a gradient in all "
-        "{output}. The {latin} rows of Latin letters, which are no Chinese, get {early:.0e} of "
-        "its squared gradient in an untrained model and {late:.0e} in the shipped translator. "
-        "Both languages use {zh:.1%} of the rows in use in English-Chinese, {fr:.0%} in "
-        "English-French.",
-        "64 个句对用到 {all} 行中的 {looked_up} 行；输出层则 {output} 行都有梯度。其中 {latin} "
-        "行是拉丁字母，不属于中文，在未训练的模型里占梯度平方和的 {early:.0e}，在自带翻译模型里"
-        "占 {late:.0e}。两种语言共用的行，英中占在用行数的 {zh:.1%}，英法占 {fr:.0%}。",
+        "{output}. The {latin} Latin rows, no Chinese, get {early:.0e} of its squared gradient "
+        "in an untrained model, {late:.0e} in the shipped translator. Both languages use "
+        "{zh:.1%} of the rows used in English-Chinese, {fr:.0%} in English-French.",
+        "64 个句对用到 {all} 行中的 {looked_up} 行；输出层则 {output} 行都有梯度。其中 {latin} 行是拉丁字母，不属于中文，在未训练的模型里占梯度"
+        "平方和的 {early:.0e}，在自带翻译模型里占 {late:.0e}。两种语言共用的行，英中占在用行数的 {zh:.1%}，英法占 {fr:.0%}。",
     ),
     looked_up=int(lookups.sum()),
     all=len(lookups),
@@ -626,15 +604,13 @@ verdict(
         "共用一张表且只看最大的 logit 时近似互逆：自带翻译模型能还原 {recovered:.0%} 的词元。",
     ),
     measured=(
-        "In the shipped translator (width 256) the largest of E·eᵢ is that of token i for "
-        "{recovered:.1%} of 4,000 tokens; the others have short vectors, {short:.2f} against "
-        "{long:.2f}. Small ones (width 64) recover {small:.0%}, with two tables {apart:.1%}. As "
-        "matrices they are no inverses: E·Eᵀ lies {distance:.2f} of its norm from a multiple of "
-        "the identity, and rank 256 allows no less than {least:.2f}.",
-        "自带翻译模型（宽度 256）的 4,000 个词元中，{recovered:.1%} 的词元 i 在 E·eᵢ 里得分最"
-        "高；其余的向量较短，平均长度 {short:.2f}，前者为 {long:.2f}。小模型（宽度 64）能还原 "
-        "{small:.0%}，用两张表时只有 {apart:.1%}。作为矩阵并不互逆：E·Eᵀ 与单位阵倍数的距离是其"
-        "范数的 {distance:.2f}，秩为 256 时最小也有 {least:.2f}。",
+        "The largest of E·eᵢ is that of token i for {recovered:.1%} of the shipped translator's "
+        "4,000 tokens; others have short vectors ({short:.2f} against {long:.2f}). Width 64 "
+        "recovers {small:.0%}, with two tables {apart:.1%}. E·Eᵀ lies {distance:.2f} of its norm "
+        "from a multiple of I; rank 256 allows no less than {least:.2f}.",
+        "自带翻译模型（宽度 256）的 4,000 个词元中，{recovered:.1%} 的词元 i 在 E·eᵢ 里得分最高；其余的向量较短，平均长度 {short:.2f}，前"
+        "者为 {long:.2f}。小模型（宽度 64）能还原 {small:.0%}，用两张表时只有 {apart:.1%}。作为矩阵并不互逆：E·Eᵀ 与单位阵倍数的距离是其范数的"
+        " {distance:.2f}，秩为 256 时最小也有 {least:.2f}。",
     ),
     recovered=recovered.mean(),
     short=lengths[~recovered].mean(),
@@ -734,13 +710,12 @@ verdict(
     ),
     measured=(
         "Zeros on the left change MiniLM's vectors by {learned:.0%}, those of the shipped "
-        "translator, whose positions are rotary, by {rotary:.0e}. From {kept} tokens naive "
-        "Bayes tells a question without its mark with an accuracy of {english_first:.0%} "
-        "(first) and {english_last:.0%} (last) in English, {chinese_first:.0%} and "
-        "{chinese_last:.0%} in Chinese, where 吗 comes last.",
-        "零补在左边，MiniLM 的向量变化 {learned:.0%}；自带翻译模型用旋转位置，只变化 "
-        "{rotary:.0e}。去掉问号，朴素贝叶斯只凭 {kept} 个词元判断是否问句：英文取前几个，准确率"
-        "为 {english_first:.0%}，取后几个为 {english_last:.0%}；中文的“吗”在句末，分别为 "
+        "translator, whose positions are rotary, by {rotary:.0e}. From {kept} tokens naive Bayes "
+        "tells a question without its mark with accuracy {english_first:.0%} (first) and "
+        "{english_last:.0%} (last) in English, {chinese_first:.0%} and {chinese_last:.0%} in "
+        "Chinese, where 吗 comes last.",
+        "零补在左边，MiniLM 的向量变化 {learned:.0%}；自带翻译模型用旋转位置，只变化 {rotary:.0e}。去掉问号，朴素贝叶斯只凭 {kept} 个词元判断是"
+        "否问句：英文取前几个，准确率为 {english_first:.0%}，取后几个为 {english_last:.0%}；中文的“吗”在句末，分别为 "
         "{chinese_first:.0%} 和 {chinese_last:.0%}。",
     ),
     learned=changes(left, on_the_left(real, real)),

@@ -149,8 +149,6 @@ relative = {}
 for rows in (1, 32):
     found = taking_turns({name: compiled(model, sentences(rows)) for name, model in forms.items()})
     relative[rows] = {name: found[name] / found["whole"] for name in found}
-reference = whole(sample).numpy()
-cosines = {name: float(np.mean(np.sum(m(sample) * reference, -1))) for name, m in forms.items()}
 
 figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
 places = np.arange(len(forms))
@@ -175,19 +173,14 @@ verdict(
         "只有真正少算、且处理器擅长该类型才更快：这里 float16 的用时反而是 {half:.1f} 倍。",
     ),
     measured=(
-        "MiniLM on a CPU, 32 texts, relative time: half of the layers {layers:.2f}, half of "
-        "the inner units {units:.2f}, half of the heads {heads:.2f} (Michel et al. 2019: up to "
-        "17.5 % faster), int8 {int8:.2f}, bfloat16 {bfloat:.2f}, float16 {half:.2f}; half of "
-        "the weights zero {zero:.2f}, heads masked {masked:.2f}. Int8 needs no training "
-        "(cosine {near:.3f}), fewer layers do ({far:.2f}): distilled, pruned and in int8, "
-        "accuracy on six question types (one recorded run) is {in_int8:.1f} % instead of "
-        "{before:.1f} %, in {i_time:.2f} of the time.",
-        "MiniLM 在 CPU 上处理 32 句的相对耗时：层数减半 {layers:.2f}，中间单元减半 "
-        "{units:.2f}，头减半 {heads:.2f}（Michel 等 2019：最多快 17.5 %），int8 {int8:.2f}，"
-        "bfloat16 {bfloat:.2f}，float16 {half:.2f}；一半权重置零 {zero:.2f}，只屏蔽头 "
-        "{masked:.2f}。int8 不需再训练（余弦 {near:.3f}），减层需要（{far:.2f}）：蒸馏、剪枝加"
-        " int8 之后，六类问题（一次记录）的准确率为 {in_int8:.1f} %，原来 {before:.1f} %，耗时"
-        "降到 {i_time:.2f}。",
+        "MiniLM on a CPU, relative time: half of the layers {layers:.2f}, inner units "
+        "{units:.2f}, heads {heads:.2f}, int8 {int8:.2f}, bfloat16 {bfloat:.2f}, float16 "
+        "{half:.2f}; half of the weights zero {zero:.2f}, heads masked {masked:.2f}. Distilled, "
+        "pruned and in int8 (one recorded run): accuracy {in_int8:.1f} % instead of {before:.1f} "
+        "%, {i_time:.2f} of the time.",
+        "MiniLM 在 CPU 上处理 32 句的相对耗时：层数减半 {layers:.2f}，中间单元减半 {units:.2f}，头减半 {heads:.2f}，int8 "
+        "{int8:.2f}，bfloat16 {bfloat:.2f}，float16 {half:.2f}；一半权重置零 {zero:.2f}，只屏蔽头 {masked:.2f}。"
+        "蒸馏、剪枝加 int8 之后，六类问题（一次记录）的准确率为 {in_int8:.1f} %，原来 {before:.1f} %，耗时降到 {i_time:.2f}。",
     ),
     layers=relative[32]["half of the layers"],
     units=relative[32]["half of the inner units removed"],
@@ -197,8 +190,6 @@ verdict(
     masked=relative[32]["half of the heads masked"],
     half=relative[32]["float16"],
     bfloat=relative[32]["bfloat16"],
-    near=cosines["int8, static"],
-    far=cosines["half of the layers"],
     before=before,
     in_int8=in_int8,
     i_time=fast / slow,
@@ -271,16 +262,13 @@ verdict(
         "需文档先于查询已知；128 篇时，查询比逐篇拼读快 {large:.0f} 倍。",
     ),
     measured=(
-        "Read together with each of 16 or 128 documents, a query takes {small:.1f} and "
-        "{large:.0f} times as long as with stored vectors; storing 128 takes {fill:.2f} of one "
-        "such query. A million vectors take {gigabytes:.1f} GB, their product {search:.0f} "
-        "times the query's encoding: then an index is due. A tower's vector moves by "
-        "{apart:.1g} with the other text; read together, a document's states move by "
-        "{moved:.0%}.",
-        "与 16 篇、128 篇文档逐篇拼读，一次查询的耗时是用预存向量的 {small:.1f} 倍和 "
-        "{large:.0f} 倍；预存 128 篇的耗时是一次这样查询的 {fill:.2f}。一百万个向量占 "
-        "{gigabytes:.1f} GB，内积的时间是编码查询的 {search:.0f} 倍，这时需要索引。换另一段文"
-        "本，塔的向量变化 {apart:.1g}；拼读时文档的状态变化 {moved:.0%}。",
+        "A query read with 16 or 128 documents takes {small:.1f} and {large:.0f} times as long "
+        "as with stored vectors; storing 128 takes {fill:.2f} of one such query. A million take "
+        "{gigabytes:.1f} GB, their product {search:.0f} times the encoding. Another text moves a "
+        "tower's vector by {apart:.1g}, a cross-encoder's states by {moved:.0%}.",
+        "与 16 篇、128 篇文档逐篇拼读，一次查询的耗时是用预存向量的 {small:.1f} 倍和 {large:.0f} 倍；预存 128 篇的耗时是一次这样查询的 "
+        "{fill:.2f}。一百万个向量占 {gigabytes:.1f} GB，内积的时间是编码查询的 {search:.0f} 倍，这时需要索引。换另一段文本，塔的向量变化 "
+        "{apart:.1g}；拼读时文档的状态变化 {moved:.0%}。",
     ),
     small=each["joint", 16] / each["stored", 16],
     large=each["joint", 128] / each["stored", 128],
@@ -395,17 +383,14 @@ verdict(
         "在较低层已能分清类别时成立：用约一半的层准确率 {tuned:.1f} %，用满 {best:.1f} %。",
     ),
     measured=(
-        "Fine-tuned on questions of six types, leaving by entropy (recorded, three trainings): "
+        "Fine-tuned on six question types, leaving by entropy (three trainings): "
         "{tuned_layers:.1f} of 6 layers, {tuned_time:.2f} of the time, accuracy {tuned:.1f} % "
-        "instead of {best:.1f} %. Frozen MiniLM, patience 2: {layers:.1f} layers, {alone:.2f} "
-        "of the time one text at a time, {together_time:.2f} for {together} at once; accuracy "
-        "{accuracy:.1%}, with all layers {every:.1%}, as its last layer is not the best for "
-        "this.",
-        "在六类问题上微调、按熵退出（三次训练的记录）：6 层中平均用 {tuned_layers:.1f} 层，耗"
-        "时 {tuned_time:.2f}，准确率 {tuned:.1f} %，不提前退出为 {best:.1f} %。冻结的 MiniLM，"
-        "耐心值 2：平均 {layers:.1f} 层，逐条处理耗时 {alone:.2f}，{together} 条一批 "
-        "{together_time:.2f}；准确率 {accuracy:.1%}，用满各层为 {every:.1%}，因为最后一层对这"
-        "个任务并不最好。",
+        "instead of {best:.1f} %. Frozen MiniLM, patience 2: {layers:.1f} layers, {alone:.2f} of "
+        "the time one by one, {together_time:.2f} for {together} at once; accuracy "
+        "{accuracy:.1%}, with all layers {every:.1%}.",
+        "在六类问题上微调、按熵退出（三次训练的记录）：6 层中平均用 {tuned_layers:.1f} 层，耗时 {tuned_time:.2f}，准确率 {tuned:.1f} "
+        "%，不提前退出为 {best:.1f} %。冻结的 MiniLM，耐心值 2：平均 {layers:.1f} 层，逐条处理耗时 {alone:.2f}，{together} 条"
+        "一批 {together_time:.2f}；准确率 {accuracy:.1%}，用满各层为 {every:.1%}，因为最后一层对这个任务并不最好。",
     ),
     layers=two.layers,
     accuracy=two.accuracy,

@@ -161,15 +161,12 @@ verdict(
     ),
     measured=(
         "Replacing all other tokens moves the FFN's output by {field:.0f}, attention's by "
-        "{moved:.0%} (MiniLM). Attention does average, like diffusion: mixed values spread "
-        "{values:.2f} as far as the values. As an ODE: two half steps in place of each whole "
-        "one find {two:.1%} of the shipped translator's tokens, whole steps {whole:.1%}, one "
-        "half step {one:.1%}. Lu et al. 2019 call the interaction F and the field G; the note "
-        "swaps the letters.",
-        "换掉其他所有词元，FFN 的输出变化 {field:.0f}，注意力的输出变化 {moved:.0%}（MiniLM）。"
-        "注意力确实像扩散那样做平均：混合之后各词元的分散程度是 V 的 {values:.2f}。当作 ODE 来"
-        "看：自带翻译模型每一步换成两个半步，猜对 {two:.1%} 的词元，原来为 {whole:.1%}，只走一个"
-        "半步为 {one:.1%}。Lu 等 2019 把粒子间的作用记作 F，外场记作 G；笔记把字母写反了。",
+        "{moved:.0%} (MiniLM). Attention averages: mixed values spread {values:.2f} as far. As "
+        "an ODE, the translator finds {two:.1%} of its tokens with two half steps, {whole:.1%} "
+        "with whole ones, {one:.1%} with one half step. Lu et al. 2019 call the interaction F.",
+        "换掉其他所有词元，FFN 的输出变化 {field:.0f}，注意力的输出变化 {moved:.0%}（MiniLM）。注意力确实像扩散那样做平均：混合之后各词元的分散程度是 "
+        "V 的 {values:.2f}。当作 ODE 来看：自带翻译模型每一步换成两个半步，猜对 {two:.1%} 的词元，原来为 {whole:.1%}，只走一个半步为 "
+        "{one:.1%}。Lu 等 2019 把粒子间的作用记作 F，外场记作 G；笔记把字母写反了。",
     ),
     field=max(found["field"]),
     moved=np.mean(found["moved"]),
@@ -289,16 +286,14 @@ verdict(
     ),
     measured=(
         "A pre-norm layer differs from these two steps by {pre:.0e}, a post-norm one by "
-        "{post:.1f}. Solved exactly, this splitting has order {lie:.1f} and the symmetric one "
-        "{strang:.1f}; with plain steps x + f(x) Macaron's has {macaron:.1f}, a Transformer's "
-        "{transformer:.1f}, and {ratio:.2f} of its error in 16 steps. Translators of width 128 "
-        "with as many weights have BLEU {half:.1f} in Macaron's order and {paper:.1f} in the "
-        "Transformer's; Lu et al. 2019 report a gain too.",
-        "pre-norm 层与这两步相差 {pre:.0e}，post-norm 层相差 {post:.1f}。每个子步精确求解时，这"
-        "种分裂是 {lie:.1f} 阶，对称分裂是 {strang:.1f} 阶；层里走的是 x + f(x)，Macaron 是 "
-        "{macaron:.1f} 阶，Transformer 是 {transformer:.1f} 阶，16 步时前者的误差是后者的 "
-        "{ratio:.2f}。宽度 128、参数量相同的翻译模型，Macaron 的 BLEU 为 {half:.1f}，"
-        "Transformer 的顺序为 {paper:.1f}；Lu 等 2019 也报告了提升。",
+        "{post:.1f}. Solved exactly, this splitting has order {lie:.1f}, the symmetric one "
+        "{strang:.1f}; with steps x + f(x) Macaron's has {macaron:.1f}, a Transformer's "
+        "{transformer:.1f}. BLEU (width 128): Macaron {half:.1f}, Transformer {paper:.1f}; Lu et "
+        "al. 2019 gain too.",
+        "pre-norm 层与这两步相差 {pre:.0e}，post-norm 层相差 {post:.1f}。每个子步精确求解时，这种分裂是 {lie:.1f} 阶，对称分裂是 "
+        "{strang:.1f} 阶；层里走的是 x + f(x)，Macaron 是 {macaron:.1f} 阶，Transformer 是 {transformer:.1f} "
+        "阶。宽度 128、参数量相同的翻译模型，Macaron 的 BLEU 为 {half:.1f}，Transformer 的顺序为 {paper:.1f}；Lu 等 2019 也"
+        "报告了提升。",
     ),
     pre=off["PreNorm"],
     post=off["PostNorm"],
@@ -306,7 +301,6 @@ verdict(
     strang=orders["½F, G, ½F; solved exactly"],
     macaron=orders["½F, G, ½F; x + f(x), Macaron"],
     transformer=orders["G, F; x + f(x), a Transformer"],
-    ratio=schemes["½F, G, ½F; x + f(x), Macaron"][2] / schemes["G, F; x + f(x), a Transformer"][2],
     paper=paper,
     half=half,
 )
@@ -353,16 +347,13 @@ verdict(
     ),
     measured=(
         "A text's density matrix has trace {trace:.3f}, the chances of a basis sum to "
-        "{total:.3f}; turning each word by an angle of its own moves the matrix by {turn:.0e}, "
-        "and a superposition differs from it by up to {interference:.2f}. Finding a paraphrase "
-        "among 1,000: measured complex words {quantum:.1%} ({no_phases:.1%} with phases set to "
-        "0), measured real ones {real_words:.1%}, encoders {complex:.1%} (complex) and "
-        "{real:.1%} (real), the mean of real words {plain:.1%}.",
-        "文本的密度矩阵迹为 {trace:.3f}，一组基上的概率之和为 {total:.3f}；每个词各转一个角度，"
-        "矩阵变化 {turn:.0e}，叠加态与混合态最多相差 {interference:.2f}。在 1,000 句中找同义句："
-        "测量复数词找对 {quantum:.1%}（相位置零后 {no_phases:.1%}），测量实数词 "
-        "{real_words:.1%}；编码器为 {complex:.1%}（复数）和 {real:.1%}（实数），实数词向量取平均"
-        "为 {plain:.1%}。",
+        "{total:.3f}; turned phases move it by {turn:.0e}, a superposition differs by up to "
+        "{interference:.2f}. Paraphrases among 1,000: measured complex words {quantum:.1%} "
+        "(without phases {no_phases:.1%}), real ones {real_words:.1%}, complex encoders "
+        "{complex:.1%}, real {real:.1%}, real words averaged {plain:.1%}.",
+        "文本的密度矩阵迹为 {trace:.3f}，一组基上的概率之和为 {total:.3f}；每个词各转一个角度，矩阵变化 {turn:.0e}，叠加态与混合态最多相差 "
+        "{interference:.2f}。在 1,000 句中找同义句：测量复数词找对 {quantum:.1%}（相位置零后 {no_phases:.1%}），测量实数词 "
+        "{real_words:.1%}；编码器为 {complex:.1%}（复数）和 {real:.1%}（实数），实数词向量取平均为 {plain:.1%}。",
     ),
     trace=np.trace(density).real,
     total=chances.sum(),
@@ -459,14 +450,12 @@ verdict(
     ),
     measured=(
         "If each query keeps its four best of 16 keys, MiniLM's sentence vectors keep a cosine "
-        "of {four:.3f}, with four drawn ones {drawn:.3f}, with the best alone {one:.3f}. The "
-        "best gets {first:.0%} of the weight, {needed:.1f} keys get 90 %; their order does not "
-        "matter ({moved:.0e}). {special:.0%} of the best are [CLS] or [SEP]; with both hidden "
-        "the cosine is {words:.3f}.",
-        "每个 query 在 16 个 key 中只留最佳的四个，MiniLM 句向量的余弦仍有 {four:.3f}，随机四个"
-        "为 {drawn:.3f}，只留最佳的一个为 {one:.3f}。最佳的 key 得到 {first:.0%} 的权重，"
-        "{needed:.1f} 个 key 占到 90 %；key 的次序无关紧要（{moved:.0e}）。{special:.0%} 的最佳 "
-        "key 是 [CLS] 或 [SEP]；遮住这两个，余弦为 {words:.3f}。",
+        "of {four:.3f}, with four drawn {drawn:.3f}, the best alone {one:.3f}. The best gets "
+        "{first:.0%} of the weight, {needed:.1f} keys 90 %; order does not matter ({moved:.0e}). "
+        "Without [CLS] and [SEP], {special:.0%} of the best, {words:.3f}.",
+        "每个 query 在 16 个 key 中只留最佳的四个，MiniLM 句向量的余弦仍有 {four:.3f}，随机四个为 {drawn:.3f}，只留最佳的一个为 "
+        "{one:.3f}。最佳的 key 得到 {first:.0%} 的权重，{needed:.1f} 个 key 占到 90 %；key 的次序无关紧要（{moved:.0e}）"
+        "。{special:.0%} 的最佳 key 是 [CLS] 或 [SEP]；遮住这两个，余弦为 {words:.3f}。",
     ),
     first=ordered[..., 0].mean(),
     needed=needed.mean(),

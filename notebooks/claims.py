@@ -21,6 +21,7 @@ OUTCOMES = {
 }
 # An answer is read in one breath.
 _MOST_WORDS, _MOST_CHARACTERS, _MOST_NUMBERS = 20, 45, 2
+_MOST_MEASURED = 53  # English words of what was measured, a number with its spread being one
 # A condition is named by one of these words, or by how the sentence begins.
 _CONDITIONS = (
     re.compile(
@@ -77,12 +78,12 @@ class verdict:  # called like a function
         answer: (English, Chinese), one sentence of at most 20 words, or 45 characters, with at most
             two numbers: `"{loss.mean:.2f}"` is the mean alone.
         measured: (English, Chinese), all measured numbers as format fields, with their spread:
-            `"{loss:.2f}"`.
+            `"{loss:.2f}"`; in English about fifty words.
         values: the numbers by name; a list has one of each seed.
 
     Raises:
-        ValueError: If the claim or the outcome does not exist, an answer is too long or names no
-            condition, or `measured` leaves a number out.
+        ValueError: If the claim or the outcome does not exist, a text is too long, an answer names
+            no condition, or `measured` leaves a number out.
     """
 
     def __init__(self, claim, outcome, answer, measured, **values):
@@ -94,6 +95,10 @@ class verdict:  # called like a function
             missing = [name for name in values if f"{{{name}" not in text]
             if missing or not values:
                 raise ValueError(f"{claim}: expected all numbers in {text!r}, missing {missing}.")
+        if (size := len(measured[0].split())) > _MOST_MEASURED:
+            raise ValueError(
+                f"{claim}: expected at most {_MOST_MEASURED} words, got {size}: {measured[0]!r}."
+            )
         values = {
             name: Spread(map(float, value)) if isinstance(value, list) else _plain(value)
             for name, value in values.items()

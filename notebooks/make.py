@@ -17,6 +17,10 @@ from claims import CLAIMS, MIME, OUTCOMES
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent
+IN_A_SENTENCE = {
+    "holds when": "holds under a condition",
+    "not decided here": "is not decided here",
+}
 QUESTIONS = json.loads((FOLDER / "questions.json").read_text("utf-8"))
 
 
@@ -72,13 +76,15 @@ def claims_page(records, language):
             "# The claims of the notes\n\nEnglish · [中文](CLAIMS.zh-CN.md)\n\n"
             f"Of {len(CLAIMS)} claims {listed.format(*counts)}. The numbers unfold below each answer, "
             "with a link to the experiment; brackets hold the smallest and the largest of three seeds, "
-            "or of what the text names. By question: [interview](INTERVIEW.md). What the notes get "
-            "wrong: [errata](ERRATA.md). Written by `python notebooks/make.py`."
+            "or of what the text names. N0 to N4 are the five notes; behind each stands the section. By "
+            "question: [interview](INTERVIEW.md). What the notes get wrong: [errata](ERRATA.md). Written "
+            "by `python notebooks/make.py`."
         ),
         (
             "# 笔记中的论断\n\n[English](CLAIMS.md) · 中文\n\n"
             f"{len(CLAIMS)} 条论断中，{chinese.format(*counts)}。每条结论下可以展开实测数字，并附实验链接；"
-            "方括号内是三个随机种子（或文中所说的几次测量）的最小值与最大值。按问题查看：[面试题](INTERVIEW.zh-CN.md)。"
+            "方括号内是三个随机种子（或文中所说的几次测量）的最小值与最大值。N0 至 N4 是五篇笔记，其后是小节名。"
+            "按问题查看：[面试题](INTERVIEW.zh-CN.md)。"
             "笔记的错误见[勘误](ERRATA.zh-CN.md)。由 `python notebooks/make.py` 生成。"
         ),
     ][language:][:1]
@@ -93,7 +99,8 @@ def claims_page(records, language):
             lines.append(f"\n## {section}\n\n{head}\n---|---|---|---")
         record = by_claim[number]
         texts = claim["claim"] if language == 0 else claim["claim"][1:]
-        claimed = f"{'<br>'.join(texts)} ({claim['source']}, {claim['place']})"
+        where = (" ({}, {})", "（{}，{}）")[language].format(claim["source"], claim["place"])
+        claimed = f"{'<br>'.join(texts)}{where}"
         outcome = (record["outcome"], OUTCOMES[record["outcome"]])[language]
         row = (number, claimed, answered(record, outcome, language), claim["interview"][language])
         lines.append(" | ".join(text.replace("|", r"\|") for text in row))
@@ -105,7 +112,8 @@ def answered(record, outcome, language):
     summary = ("measured", "实测")[language]
     measured = f"{record['measured'][language]} {link(record)}"
     details = f"<details><summary>{summary}</summary>{measured}</details>"
-    return f"**{outcome}**: {record['answer'][language]}{details}"
+    colon = (": ", "：")[language]
+    return f"**{outcome}**{colon}{record['answer'][language]}{details}"
 
 
 def interview_page(records, language):
@@ -132,9 +140,9 @@ def interview_page(records, language):
         lines.append(f"\n### {asked['question'][language]}\n")
         for number in asked["claims"]:
             outcome = by_claim[number]["outcome"]
-            outcome = (outcome, OUTCOMES[outcome])[language]
+            outcome = (IN_A_SENTENCE.get(outcome, outcome), OUTCOMES[outcome])[language]
             answer = CLAIMS[number]["interview"][language]
-            claim = ("(claim {}: {})", "（论断 {}：{}）")[language].format(
+            claim = ("(the notes' claim {} {})", "（笔记的论断 {}：{}）")[language].format(
                 link(by_claim[number]), outcome
             )
             lines.append(f"- {answer}{' ' * (1 - language)}{claim}")
@@ -165,7 +173,7 @@ def errata_page(records, language):
     for record in sorted(wrong, key=lambda record: list(CLAIMS).index(record["claim"])):
         claim, erratum = CLAIMS[record["claim"]], errata[record["claim"]]
         texts = (
-            f"{claim['claim'][language]} ({claim['source']})",
+            claim["claim"][language] + (" ({})", "（{}）")[language].format(claim["source"]),
             erratum["right"][language],
             erratum["proof"][language],
             f"{record['measured'][language]} {link(record)}",

@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config, items):
     """Skip tests marked `whole`, and all but one of n cases of tests marked `one_of(n)`.
 
     `one_of(n, group)` keeps one of n files with the same group. Of the tests marked `slow`, one of
-    ten is kept. They take turns by the date: each runs once in n days, and equal parameters of
+    twenty is kept. They take turns by the date: each runs once in n days, and equal parameters of
     several tests mostly on the same day, so that a fixture can leave out the others.
     """
     if config.getoption("whole") or len(items) == 1:
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config, items):
         marks = [mark.args for mark in item.iter_markers("one_of")]
         draws = [mark for mark in marks if len(mark) == 2]
         if item.get_closest_marker("slow"):
-            draws.append((10, "slow"))
+            draws.append((20, "slow"))
         if own := [n for n, *group in marks if not group]:
             # One draw for all: draws from different cases may never keep the same one.
             draws.append((math.lcm(*own), None))

@@ -116,6 +116,7 @@ def test_the_same_seed_gives_the_same_masks_and_another_gives_others():
     assert (first[0] != other[0]).any(axis=1).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_eager_graph_xla_and_a_data_set_agree_and_shapes_are_static():
     ids = make_ids(rows=8, length=20)
     continues = tf.constant(ids % 3 == 0)

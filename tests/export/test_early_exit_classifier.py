@@ -109,6 +109,7 @@ def test_loads_where_there_is_only_tensorflow(tokenizer, tmp_path):
     assert json.loads(done.stdout.splitlines()[-1]) == expected
 
 
+@pytest.mark.slow
 def test_bad_input(tokenizer):
     made = model()
     with pytest.raises(ValueError, match="patience: expected a whole number of at least 1, got 0"):

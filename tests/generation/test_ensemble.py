@@ -41,6 +41,7 @@ def models():
     return [made(1), made(2, d_model=10, num_heads=2, num_layers=2), made(3)]
 
 
+@pytest.mark.slow
 def test_a_step_is_the_log_of_the_mean_of_probabilities(models):
     """Feed 4 and 11 to the two beams of each sentence, swap them, then feed 3 to both."""
     ensemble, count = Ensemble(models), len(INP)

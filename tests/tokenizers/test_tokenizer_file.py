@@ -88,6 +88,7 @@ def test_the_rust_package_reads_our_files(file_of, kind, all_texts):
     assert with_special == ours.encode(texts, add_special_tokens=True)
 
 
+@pytest.mark.slow
 def test_each_class_reads_its_own_model(file_of):
     classes = {
         "bpe": (BPETokenizer, GraphBPE),
@@ -240,6 +241,7 @@ def test_missing_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.one_of(2)
 def test_vocabulary_of_bert(tmp_path, lowercase):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(BERT_TOKENS) + "\n", encoding="utf-8")

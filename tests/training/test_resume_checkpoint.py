@@ -71,6 +71,7 @@ def test_the_newest_are_kept(tmp_path):
 
 @pytest.mark.fault
 @pytest.mark.parametrize("damage", ["torn", "empty", "flipped", "other values"])
+@pytest.mark.one_of(2)
 def test_the_one_before_a_damaged_one_is_used(tmp_path, capsys, damage):
     before, _ = saved_twice(tmp_path)
     path = tmp_path / "epoch-00002-step-00000000.npz"
@@ -100,6 +101,7 @@ def values_at(path):
 
 
 @pytest.mark.fault
+@pytest.mark.slow
 def test_any_flipped_bit_is_found_or_harmless(tmp_path):
     before, newest = saved_twice(tmp_path / "whole")
     name = "epoch-00002-step-00000000.npz"

@@ -50,6 +50,7 @@ def softmax(scores):
     [None, Architecture(positions=RotaryPositions(), num_key_value_heads=2)],
     ids=["paper", "rotary, grouped"],
 )
+@pytest.mark.one_of(2)
 def test_a_translators_page_has_its_attention(tokenizer, architecture, tmp_path):
     model = translator(tokenizer, architecture=architecture)
     page = explorer(model, SENTENCES, tmp_path / "page.html", tokenizer=tokenizer)
@@ -74,6 +75,7 @@ def test_a_translators_page_has_its_attention(tokenizer, architecture, tmp_path)
     assert len(cross.queries) == len(target) + 1 != len(cross.keys) == len(source) + 1
 
 
+@pytest.mark.slow
 def test_a_missing_translation_is_decoded_by_the_model(tokenizer, tmp_path, monkeypatch):
     asked = []
 
@@ -152,6 +154,7 @@ def test_a_page_asks_for_nothing(tmp_path):
         ({"model_or_folder": "nowhere", "tokenizer": None}, "model_or_folder: expected the folder"),
     ],
 )
+@pytest.mark.one_of(3)
 def test_bad_input_is_refused(tokenizer, change, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = {"model_or_folder": translator(tokenizer), "texts": "a", "tokenizer": tokenizer}

@@ -46,6 +46,7 @@ def emulated(monkeypatch):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.one_of(3)
 def test_results_and_gradients_are_those_of_float64(case, emulated):
     t, s, mask, options = CASES[case]
     q, k, v, g = inputs(t, s)
@@ -85,6 +86,7 @@ def test_scores_by_distance_are_a_bias(has_gradient, emulated):
 
 
 @pytest.mark.parametrize("case", ["padding", "causal, padding", "queries"])
+@pytest.mark.one_of(3)
 def test_what_is_blocked_changes_no_bit(case, emulated):
     t, s, mask, options = CASES[case]
     q, k, v, g = inputs(t, s)
@@ -109,6 +111,7 @@ def test_what_is_blocked_changes_no_bit(case, emulated):
         assert not tf.cast(gradient, tf.float32).numpy()[hidden].any()
 
 
+@pytest.mark.slow
 def test_dropout_has_its_rate_and_repeats(emulated):
     q, _, v, g = inputs(64, 64)
     q = k = tf.zeros_like(q)  # equal weights

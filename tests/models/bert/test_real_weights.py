@@ -34,6 +34,7 @@ def inputs_of(golden):
 
 
 class TestMiniLM:
+    @pytest.mark.slow
     def test_reads_texts_as_the_peer(self, golden):
         tokenizer = bert.read_tokenizer(real_weights.minilm())
         inputs = bert.text_inputs(tokenizer, golden["sentences"].tolist())
@@ -93,6 +94,7 @@ class TestMiniLM:
 
 
 class TestSimBERT:
+    @pytest.mark.slow
     def test_equals_the_reference(self, simbert):
         reader = tf.train.load_checkpoint(str(simbert / "bert_model.ckpt"))
         params = {

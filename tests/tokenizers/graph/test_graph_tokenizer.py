@@ -72,6 +72,7 @@ def test_types_and_empty_batch(graph):
 
 
 @pytest.mark.parametrize("length", [None, 1, 3, 50])
+@pytest.mark.one_of(4)
 def test_dense_ids_and_their_mask(graph, python, length):
     texts = ["he knows.", "", "we do not know the answer to that question"]
     ids, mask = graph.encode_dense(texts, length)

@@ -68,6 +68,7 @@ def test_repeats_itself(folder):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_batches_are_cut_padded_and_shuffled(folder):
     tokenizer = bert.read_tokenizer(folder)
     settings = FineTuning(batch_size=8, max_length=4)

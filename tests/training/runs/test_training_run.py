@@ -149,6 +149,7 @@ def rows(batches):
     return sum(int(labels.any(-1).sum()) for _, labels in batches.epoch(0))
 
 
+@pytest.mark.slow
 def test_settings_of_the_optimizer_r_drop_and_precision(trained, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
