@@ -25,7 +25,7 @@ from tf_transformer.models.bert.attention import (
     tokens_in,
     without_drawing,
 )
-from tf_transformer.models.bert.bert_config import BertConfig
+from tf_transformer.models.bert.bert_config import FAMILIES, BertConfig
 from tf_transformer.models.bert.checkpoints.loading import Checkpoint, save_folder
 from tf_transformer.models.bert.encoder import BertEmbeddings, BertEncoder
 from tf_transformer.models.bert.text_inputs import INPUTS, checked_inputs, dense_inputs
@@ -33,6 +33,9 @@ from tf_transformer.models.bert.text_inputs import INPUTS, checked_inputs, dense
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab.txt",
+    "vocab.json",  # of RoBERTa
+    "merges.txt",
+    "sentencepiece.bpe.model",  # of XLM-RoBERTa
     "tokenizer_config.json",
     "special_tokens_map.json",
     "sentence_bert_config.json",  # maximum length of a text
@@ -45,6 +48,7 @@ _ON_TOP = (
     "cls/squad/",
     "classifier/",
     "classifiers/",
+    "discriminator_predictions/",
 )
 
 
@@ -57,13 +61,19 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
     head_scope = "no head"  # name prefix of the head's variables
     pooler_use = "unused"  # or "needed", or "optional"
     has_labels = False
+    families = (None, *FAMILIES)  # of `BertConfig`
 
     def __init__(self, config, *, unpad=False, architecture=None, **kwargs):
         super().__init__(**kwargs)
         self.config = BertConfig.of(config)
-        if self.pooler_use == "unused":
+        if self.config.family not in self.families:
+            expected = f"one of {', '.join(map(str, self.families))} for {type(self).__name__}"
+            remedy = "The other models of the family do not have this head."
+            raise ArgumentError("family", expected, self.config.family, remedy)
+        pooler_use = self.pooler_use_with(self.config)
+        if pooler_use == "unused":
             self.config = dataclasses.replace(self.config, pooler_activation=None)
-        elif self.pooler_use == "needed" and self.config.pooler_activation is None:
+        elif pooler_use == "needed" and self.config.pooler_activation is None:
             expected = f"an activation, since {type(self).__name__} uses the pooler"
             raise ArgumentError("pooler_activation", expected, "None", 'BERT uses "tanh".')
         if isinstance(architecture, Architecture):  # anything else: see ConfiguredLayer
@@ -91,9 +101,14 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
             raise TypeError(f"inputs: expected a dict, or {sorted(named)} by name, got both.")
         return super().__call__(*([named] if named else args), **kwargs)
 
+    @classmethod
+    def pooler_use_with(cls, config):
+        """Return the `pooler_use` of a model with this config."""
+        return cls.pooler_use
+
     def as_inputs(self, inputs):
         """See `dense_inputs`."""
-        return dense_inputs(inputs)
+        return dense_inputs(inputs, self.config.pad_token_id or 0)
 
     @property
     def input_signature(self):

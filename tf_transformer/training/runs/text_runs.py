@@ -250,7 +250,7 @@ class PretrainingRun(TextRun):
         return WordPieceTokenizer.train(texts, self.preset.vocab_size, pipeline)
 
     def _write_tokenizer(self, tokenizer, model):
-        write_bert_vocabulary(self.folder, tokenizer, model.config.max_position_embeddings)
+        write_bert_vocabulary(self.folder, tokenizer, model.config.max_length)
 
     def _both_batches(self, tokenizer):
         train, validation = super()._both_batches(tokenizer)
@@ -300,7 +300,7 @@ class PretrainingRun(TextRun):
         if self.start is not None:
             model = cls.from_pretrained(self.start, new_head=None, **dropout)
             check_vocabulary(model, tokenizer, "start")
-            most = model.config.max_position_embeddings
+            most = model.config.max_length
             if preset.lengths[-1] > most:
                 expected = f"at most {most}, the positions in {self.start}"
                 raise ArgumentError("lengths", expected, preset.lengths)
