@@ -4,7 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from command_line import command_here
 from tiny_bert import CONFIG, randomised, tiny_folder
+from tiny_relatives import LABELS, ROWS, start_folder
 
 from tf_transformer import TextClassifier, bert
 
@@ -96,3 +98,21 @@ def test_answers_are_those_of_the_pipeline(problem_type, labels, tmp_path):
     assert answer.pop("label").numpy()[0].decode() == pipeline(text)[0]["label"]
     [found] = answer.values()
     np.testing.assert_allclose(found[0], [expected[label] for label in labels], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "electra"])
+def test_what_the_command_fine_tuned(tmp_path, family):
+    folder, tsv = start_folder(tmp_path, family), tmp_path / "texts.tsv"
+    tsv.write_text("".join(f"{LABELS[n]}\t{text}\n" for text, n in ROWS), "utf-8")
+    files = [f"--{part}={tsv}" for part in ("train", "validation", "test")]
+    tuned = ["--epochs", 2, "--model", folder, "--output", tmp_path / "tuned"]
+    assert command_here("finetune", *files, *tuned).returncode == 0
+    saved = str(tmp_path / "tuned" / "model")
+    pipeline = transformers.pipeline("text-classification", saved, device="cpu")
+    model = bert.BertForSequenceClassification.from_pretrained(saved)
+    classifier = TextClassifier(model, bert.read_tokenizer(saved))
+    texts = ["a good film", "the plot was bad , so bad !"]
+    for row, text in zip(classifier.classify(texts)["probabilities"], texts, strict=True):
+        scores = {answer["label"]: answer["score"] for answer in pipeline(text, top_k=None)}
+        np.testing.assert_allclose(row, [scores[label] for label in LABELS], atol=1e-5)

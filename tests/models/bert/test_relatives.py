@@ -6,23 +6,27 @@ import random
 import shutil
 
 import keras
+import layer_harness as harness
 import numpy as np
 import pytest
 import tensorflow as tf
 from bert_vectors import GOLDEN, PREFIXES, RELATIVES
 from checkpoint_files import changed, changed_config, write_tensorflow
+from command_line import command_here
 from loading import close
+from random_bert import CONFIG, batch
 from safetensors.numpy import load_file, save_file
 from tiny_bert import TOKENS, randomised
-from tokenizers import AddedToken, ByteLevelBPETokenizer, Tokenizer
-from tokenizers.processors import RobertaProcessing, TemplateProcessing
+from tiny_relatives import LABELS, ROBERTA, ROWS, SIZES, roberta_tokenizer, start_folder
+from tokenizers.processors import TemplateProcessing
 
-from tf_transformer import TextClassifier, TextEncoder, bert
+from tf_transformer import TextClassifier, TextEncoder, bert, litert
+from tf_transformer.compression import quantized
+from tf_transformer.data import LabelledTexts
+from tf_transformer.export import write_litert
 from tf_transformer.models.bert.bert_config import FAMILIES
-
-SIZES = dict(zip(("vocab_size", "hidden_size", "num_hidden_layers"), (29, 12, 2), strict=True))
-SIZES |= {"num_attention_heads": 2, "intermediate_size": 17, "max_position_embeddings": 13}
-ROBERTA = bert.BertConfig(**SIZES, type_vocab_size=1, family="roberta", labels=("no", "yes"))
+from tf_transformer.tokenizers import TokenizerFile
+from tf_transformer.training import FineTuning, fine_tune
 
 
 def copied(name, folder):
@@ -381,21 +385,6 @@ class TestFiles:
         np.testing.assert_array_equal(again(ids), model(ids))
 
 
-def roberta_tokenizer(folder, template=None, **settings):
-    """A byte-level BPE as RoBERTa's, written as `tokenizer.json`."""
-    tokenizer = ByteLevelBPETokenizer(add_prefix_space=settings.get("add_prefix_space", False))
-    special = ["<s>", "<pad>", "</s>", "<unk>", AddedToken("<mask>", lstrip=True)]
-    texts = ["a good film was the plot", "so bad , a film !", "好 电影"] * 9
-    tokenizer.train_from_iterator(texts, 310, 2, show_progress=False, special_tokens=special)
-    tokenizer._tokenizer.post_processor = template or RobertaProcessing(("</s>", 2), ("<s>", 0))
-    folder.mkdir(exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "RobertaTokenizer", **settings})
-    )
-    return Tokenizer.from_file(str(folder / "tokenizer.json"))
-
-
 XLM_TEMPLATE = TemplateProcessing(
     single="<s> $A </s>",
     pair="<s> $A </s> </s> $B:1 </s>:1",
@@ -498,3 +487,109 @@ class TestTexts:
         expected = tf.nn.softmax(model(inputs))
         for answers in (classifier.classify(texts), loaded.classify(tf.constant(texts))):
             close(answers["probabilities"], expected)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("family", ["roberta", "distilbert"])
+    def test_in_litert(self, tmp_path, family):
+        """With positions that are counted, and without segments, which stay an input."""
+        pytest.importorskip("ai_edge_litert")
+        roberta_tokenizer(tmp_path / "tokenizer")
+        config = dataclasses.replace(ROBERTA, vocab_size=312, pad_token_id=None, family=family)
+        model = randomised(bert.BertForSequenceClassification(config))
+        file = TokenizerFile.read(tmp_path / "tokenizer" / "tokenizer.json")
+        texts = ["a good film", "", "bad", "the plot " * 9]
+        write_litert(model, file, tmp_path / "lite", examples=texts)
+        inputs = bert.text_inputs(
+            bert.read_tokenizer(tmp_path / "tokenizer"), texts, None, config.max_length
+        )
+        _, probabilities = litert.load(tmp_path / "lite").classify(texts)
+        np.testing.assert_allclose(probabilities, tf.nn.softmax(model(inputs)), atol=2e-6)
+
+
+FEW = [
+    ("roberta", bert.BertForSequenceClassification),
+    ("distilbert", bert.BertForQuestionAnswering),
+    ("electra", bert.ElectraForPreTraining),
+]
+
+
+@pytest.mark.parametrize("family, cls", FEW, ids=[family for family, _ in FEW])
+class TestHarness:
+    def case(self, family, cls):
+        config = dataclasses.replace(CONFIG, family=family)
+        calls = tuple({"inputs": batch(*shape)} for shape in ((2, 5), (3, 7), (2, 5)))
+        return harness.Case(lambda **kwargs: cls(config, **kwargs), calls)
+
+    @pytest.mark.one_of(3)
+    def test_eager_is_xla(self, family, cls):
+        harness.check_compiled(self.case(family, cls))
+
+    @pytest.mark.one_of(3)
+    def test_eager_is_a_saved_model(self, family, cls, tmp_path):
+        harness.check_saved_model(self.case(family, cls), tmp_path)
+
+    def test_config(self, family, cls):
+        harness.check_config(self.case(family, cls))
+
+    @pytest.mark.one_of(3)
+    @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+    def test_policy(self, family, cls, policy):
+        case = self.case(family, cls)
+        layer = case.make(dtype=policy)
+        case.apply(layer, case.tensors())
+        layer.set_weights(case.layer.get_weights())
+        outputs = case.apply(layer, case.tensors())
+        for one, other in zip(outputs, case.apply(case.layer, case.tensors()), strict=True):
+            assert one.dtype == tf.float32  # a softmax follows
+            np.testing.assert_allclose(one, other, atol=0.05 * np.abs(other).max())
+
+    def test_int8(self, family, cls):
+        case = self.case(family, cls)
+        model = case.layer
+        few = quantized(model)
+        one, other = (np.stack(case.apply(m, case.tensors())) for m in (few, model))
+        np.testing.assert_allclose(one, other, atol=0.1 * np.abs(other).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fine_tuning_changes_every_weight(tmp_path, family):
+    folder, data = start_folder(tmp_path, family), LabelledTexts(LABELS, ROWS, [], [])
+    model = bert.BertForSequenceClassification.from_pretrained(
+        folder, new_head=True, labels=LABELS, unpad=True
+    )
+    before = {name: variable.numpy() for name, variable in model.variables_by_name().items()}
+    settings = FineTuning(epochs=2, batch_size=4, max_length=11)
+    fine_tune(model, bert.read_tokenizer(folder), data, settings, verbose=0)
+    same = {
+        name
+        for name, variable in model.variables_by_name().items()
+        if np.array_equal(variable, before[name])
+    }
+    assert not {name for name in same if not name.endswith("key/bias")}  # whose gradient is 0
+
+
+@pytest.mark.slow
+def test_the_command_fine_tunes(tmp_path):
+    folder, tsv = start_folder(tmp_path, "roberta"), tmp_path / "texts.tsv"
+    tsv.write_text("".join(f"{LABELS[n]}\t{text}\n" for text, n in ROWS), "utf-8")
+    files = [f"--{part}={tsv}" for part in ("train", "validation", "test")]
+    tuned = ["--epochs", 2, "--model", folder, "--output", tmp_path / "tuned"]
+    done = command_here("finetune", *files, *tuned)
+    assert done.returncode == 0, done.stderr.decode()
+    model = bert.BertForSequenceClassification.from_pretrained(tmp_path / "tuned" / "model")
+    assert (model.config.family, model.config.labels) == ("roberta", LABELS)
+    answer = command_here("classify", "a good film", "--model", tmp_path / "tuned")
+    inputs = bert.text_inputs(bert.read_tokenizer(tmp_path / "tuned" / "model"), ["a good film"])
+    probability = float(tf.reduce_max(tf.nn.softmax(model(inputs))))
+    assert float(answer.stdout.decode().split("\t")[1]) == pytest.approx(probability, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_exits_of_a_model_without_a_pooler(tmp_path):
+    folder = start_folder(tmp_path, "distilbert")
+    model = bert.BertWithExits.from_pretrained(folder, new_head=True, labels=LABELS)
+    model.save_pretrained(tmp_path / "exits")
+    again = bert.BertWithExits.from_pretrained(tmp_path / "exits")
+    ids = {"input_ids": np.array([[2, 7, 3]])}
+    np.testing.assert_array_equal(again(ids), model(ids))
