@@ -67,9 +67,9 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         super().__init__(**kwargs)
         self.config = BertConfig.of(config)
         if self.config.family not in self.families:
-            expected = f"one of {', '.join(map(str, self.families))} for {type(self).__name__}"
-            remedy = "The other models of the family do not have this head."
-            raise ArgumentError("family", expected, self.config.family, remedy)
+            names = " or ".join(map(str, self.families))
+            expected = f"{names}, since other published models have no {type(self).__name__}"
+            raise ArgumentError("family", expected, self.config.family)
         pooler_use = self.pooler_use_with(self.config)
         if pooler_use == "unused":
             self.config = dataclasses.replace(self.config, pooler_activation=None)
@@ -244,7 +244,8 @@ class Bert(PretrainedBert):
     Call arguments:
         inputs: dict of integer tensors, see `as_ids` for what else is accepted:
             input_ids (B, T);
-            token_type_ids (B, T), the segment of each token; zeros if missing;
+            token_type_ids (B, T), the segment of each token; zeros if missing; DistilBERT ignores
+                them;
             attention_mask, 1 = may attend: (B, T), which tokens are not padding; (B, T, T), which
             token (axis 1) attends to which (axis 2); or (B, 1 or N, T, T). All ones if missing,
             even if input_ids are padded. Bool masks mean the same.
@@ -260,8 +261,8 @@ class Bert(PretrainedBert):
 
     Raises:
         ValueError: If an input is unknown or missing, the mask is float, shapes do not match, an id
-            is out of range, or T is larger than `max_position_embeddings` (or the positions of the
-            architecture). In a graph, the last two raise a `tf.errors.InvalidArgumentError`; in
+            is out of range, or T is larger than the `max_length` of the config (or the positions of
+            the architecture). In a graph, the last two raise a `tf.errors.InvalidArgumentError`; in
             XLA, which cannot raise errors, all outputs for that text are NaN.
 
     Example:

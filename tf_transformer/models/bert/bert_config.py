@@ -44,11 +44,28 @@ class Family(NamedTuple):
     qa_dropout: float | None = None  # the same
 
 
+_OF_ROBERTA = {
+    "pad_token_id": 1,
+    "classifier_activation": "tanh",
+    "classifier_drops_input": True,
+    "word_activation": "gelu",
+}
 FAMILIES = {
-    "roberta": Family("Roberta", 1, True, "tanh", True, "gelu"),
-    "xlm-roberta": Family("XLMRoberta", 1, True, "tanh", True, "gelu"),
-    "distilbert": Family("DistilBert", None, False, "relu", False, None, 0.2, 0.1),
-    "electra": Family("Electra", None, True, "gelu", True, "gelu"),
+    "roberta": Family("Roberta", **_OF_ROBERTA),
+    "xlm-roberta": Family("XLMRoberta", **_OF_ROBERTA),
+    "distilbert": Family(
+        "DistilBert",
+        has_segments=False,
+        classifier_activation="relu",
+        classifier_dropout=0.2,
+        qa_dropout=0.1,
+    ),
+    "electra": Family(
+        "Electra",
+        classifier_activation="gelu",
+        classifier_drops_input=True,
+        word_activation="gelu",
+    ),
 }
 
 

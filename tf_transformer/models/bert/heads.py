@@ -28,6 +28,13 @@ def classifier(num_classes, name, config):
     return keras.layers.Dense(num_classes, kernel_initializer=kernel, name=name, dtype="float32")
 
 
+def inner_dense(units, activation, config, dtype):
+    """Create the dense layer with an activation below the last one of a head."""
+    kernel = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+    options = {"kernel_initializer": kernel, "name": "dense", "dtype": dtype}
+    return FlatDense(units, get_activation(activation), **options)
+
+
 def classifier_dropout(config, dtype):
     """Create the dropout layer before a classifier."""
     rate = config.classifier_dropout
@@ -49,11 +56,8 @@ class BertLMHead(NotesLayer, keras.layers.Layer):
     def __init__(self, config, **kwargs):
         super().__init__(**kwargs)
         self.config = config = BertConfig.of(config)
-        kernel = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
-        dtype = self.dtype_policy
-        options = {"kernel_initializer": kernel, "name": "dense", "dtype": dtype}
-        activation = get_activation(config.traits.word_activation or config.hidden_act)
-        self.dense = FlatDense(config.embedding_width, activation, **options)
+        activation, dtype = config.traits.word_activation or config.hidden_act, self.dtype_policy
+        self.dense = inner_dense(config.embedding_width, activation, config, dtype)
         self.norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=dtype)
 
     def build(self, rows_shape, table_shape=None):
@@ -279,11 +283,9 @@ class BertClassificationHead(NotesLayer, keras.layers.Layer):
     def __init__(self, config, **kwargs):
         super().__init__(**kwargs)
         self.config = config = BertConfig.of(config)
-        kernel = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
-        dtype, activation = self.dtype_policy, get_activation(config.traits.classifier_activation)
-        options = {"kernel_initializer": kernel, "name": "dense", "dtype": dtype}
+        activation, dtype = config.traits.classifier_activation, self.dtype_policy
         self.dropout = classifier_dropout(config, dtype)
-        self.dense = FlatDense(config.hidden_size, activation, **options)
+        self.dense = inner_dense(config.hidden_size, activation, config, dtype)
         self.out_proj = classifier(len(config.labels), "out_proj", config)
 
     def build(self, input_shape):
@@ -325,21 +327,16 @@ class BertForSequenceClassification(BertWithDense):
     def pooler_use_with(cls, config):
         return "unused" if config.traits.classifier_activation else cls.pooler_use
 
-    @property
-    def has_own_layer(self):
-        """Whether the head has a layer in the place of the pooler."""
-        return self.config.traits.classifier_activation is not None
-
     def new_dropout(self):
-        return None if self.has_own_layer else super().new_dropout()
+        return None if self.config.traits.classifier_activation else super().new_dropout()
 
     def new_dense(self, units, name):
-        if self.has_own_layer:
+        if self.config.traits.classifier_activation:
             return BertClassificationHead(self.config, name=name, dtype=self.dtype_policy)
         return super().new_dense(units, name)
 
     def head(self, outputs, training=None):
-        if self.has_own_layer:
+        if self.config.traits.classifier_activation:
             return self.classifier(outputs["sequence_output"][:, 0], training=training)
         return super().head(outputs, training)
 
@@ -399,11 +396,9 @@ class ElectraForPreTraining(BertWithHead):
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
-        kernel = keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
-        options = {"kernel_initializer": kernel, "name": "dense", "dtype": self.dtype_policy}
-        activation = get_activation(self.config.hidden_act)
-        self.dense = FlatDense(self.config.hidden_size, activation, **options)
-        self.dense_prediction = classifier(1, "dense_prediction", self.config)
+        config, dtype = self.config, self.dtype_policy
+        self.dense = inner_dense(config.hidden_size, config.hidden_act, config, dtype)
+        self.dense_prediction = classifier(1, "dense_prediction", config)
 
     def build(self, input_shape=None):
         super().build()

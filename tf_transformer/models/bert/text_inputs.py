@@ -98,10 +98,7 @@ _NORMALIZER = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-# They are all BERT's tokenizer.
-_BERT_CLASSES = tuple(
-    f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "Electra") for fast in ("", "Fast")
-)
+[_BERT_CLASSES] = (fields.only for fields in TOKENIZER if fields.names == "tokenizer_class")
 
 
 def read_tokenizer(folder, lowercase=None):

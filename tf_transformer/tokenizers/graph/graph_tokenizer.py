@@ -64,7 +64,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             is_start_kept = part("normalizer") is None and not self._finds_any
             self._split = build_pre_tokenizer(part("pre_tokenizer"), is_start_kept)
             self._decoder = Decoder(file, self._spelling)
-            ids = [number for number, _ in self.frame()] or [None]
+            ids = [number for number, _ in frame_of(part("post_processor"))] or [None]
             place = ids.index(None)
             self._before, self._after = ids[:place], ids[place + 1 :]
             self._build_model(file)
@@ -98,7 +98,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     @property
     def added_tokens(self):
-        """List of `AddedToken`, of the file."""
+        """Tuple of `AddedToken`s, of the file."""
         return self._file.added_tokens
 
     def frame(self, texts=1):
@@ -106,9 +106,16 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
         Returns:
             list of (id, segment), in order, with the id None for a text; empty if it adds none.
+
+        Raises:
+            ValueError: If the file adds them to a pair in a way that is not supported.
         """
         part = self._file.content.get("post_processor")
-        return frame_of(part, "single" if texts == 1 else "pair")
+        try:
+            return frame_of(part, "single" if texts == 1 else "pair")
+        except (KeyError, *_OF_ANOTHER_TYPE) as error:
+            expected = "settings of the right type"
+            raise UnsupportedPart.of("post_processor", expected, error) from error
 
     def encode(self, strings, add_special_tokens=False):
         """Turn texts into ids.
