@@ -36,15 +36,15 @@ def roberta_tokenizer(folder, template=None, **settings):
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
-def start_folder(folder, family):
-    """A checkpoint with a masked-word head and its tokenizer."""
-    changes = {"vocab_size": 312, "pad_token_id": None, "family": family, "labels": ()}
+def relatives_folder(folder, family, cls=bert.BertForMaskedLM, **changes):
+    """A checkpoint of a family, by default of a model that predicts words, and its tokenizer."""
+    changes |= {"vocab_size": 312, "pad_token_id": None, "family": family}
     if "roberta" in family:
         roberta_tokenizer(folder / "tokenizer")
     else:
         (folder / "tokenizer").mkdir()
         (folder / "tokenizer" / "vocab.txt").write_text("\n".join(TOKENS))
     config = dataclasses.replace(ROBERTA, **changes, hidden_dropout_prob=0.0)
-    model = randomised(bert.BertForMaskedLM(config))
+    model = randomised(cls(config))
     model.save_pretrained(folder / "start", tokenizer_from=folder / "tokenizer")
     return folder / "start"

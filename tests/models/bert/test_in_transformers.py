@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from command_line import command_here
 from tiny_bert import CONFIG, randomised, tiny_folder
-from tiny_relatives import LABELS, ROWS, start_folder
+from tiny_relatives import LABELS, ROWS, relatives_folder
 
 from tf_transformer import TextClassifier, bert
 
@@ -103,7 +103,7 @@ def test_answers_are_those_of_the_pipeline(problem_type, labels, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "electra"])
 def test_what_the_command_fine_tuned(tmp_path, family):
-    folder, tsv = start_folder(tmp_path, family), tmp_path / "texts.tsv"
+    folder, tsv = relatives_folder(tmp_path, family), tmp_path / "texts.tsv"
     tsv.write_text("".join(f"{LABELS[n]}\t{text}\n" for text, n in ROWS), "utf-8")
     files = [f"--{part}={tsv}" for part in ("train", "validation", "test")]
     tuned = ["--epochs", 2, "--model", folder, "--output", tmp_path / "tuned"]

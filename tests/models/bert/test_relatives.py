@@ -16,8 +16,9 @@ from command_line import command_here
 from loading import close
 from random_bert import CONFIG, batch
 from safetensors.numpy import load_file, save_file
+from small_pretraining import small_pretraining
 from tiny_bert import TOKENS, randomised
-from tiny_relatives import LABELS, ROBERTA, ROWS, SIZES, roberta_tokenizer, start_folder
+from tiny_relatives import LABELS, ROBERTA, ROWS, SIZES, relatives_folder, roberta_tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from tf_transformer import TextClassifier, TextEncoder, bert, litert
@@ -458,15 +459,11 @@ class TestTexts:
         with pytest.raises(FileNotFoundError, match="expected tokenizer.json or vocab.txt"):
             bert.read_tokenizer(tmp_path)
 
-    def roberta_folder(self, folder, cls):
-        roberta_tokenizer(folder / "tokenizer")
-        config = dataclasses.replace(ROBERTA, vocab_size=312, max_position_embeddings=21)
-        model = randomised(cls(config))
-        model.save_pretrained(folder / "model", tokenizer_from=folder / "tokenizer")
-        return folder / "model"
-
-    def test_an_encoder_from_strings(self, tmp_path):
-        folder = self.roberta_folder(tmp_path, bert.SentenceEncoder)
+    @pytest.mark.one_of(2)
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_an_encoder_from_strings(self, tmp_path, family):
+        sizes = {"max_position_embeddings": 21}
+        folder = relatives_folder(tmp_path, family, bert.SentenceEncoder, **sizes)
         encoder = TextEncoder.from_pretrained(folder)
         texts = ["a good film", "", "bad"]
         model, tokenizer = bert.SentenceEncoder.from_pretrained(folder), bert.read_tokenizer(folder)
@@ -474,12 +471,16 @@ class TestTexts:
         close(encoder.encode(texts), alone)
         encoder.warm_up(4, 8)  # XLA, with rows and positions of padding
         close(encoder.encode(texts), alone)
-        assert encoder.encode(["a " * 90]).shape == (1, 12)
-        with pytest.raises(ValueError, match="max_length: expected at most 19"):
-            TextEncoder(model, tokenizer, 20)
+        assert np.isfinite(encoder.encode(["a " * 90])).all()
+        most = model.config.max_length
+        assert most == (19 if "roberta" in family else 21)
+        with pytest.raises(ValueError, match=f"max_length: expected at most {most}"):
+            TextEncoder(model, tokenizer, most + 1)
 
-    def test_a_classifier_from_strings(self, tmp_path):
-        folder = self.roberta_folder(tmp_path, bert.BertForSequenceClassification)
+    @pytest.mark.one_of(2)
+    @pytest.mark.parametrize("family", FAMILIES)
+    def test_a_classifier_from_strings(self, tmp_path, family):
+        folder = relatives_folder(tmp_path, family, bert.BertForSequenceClassification)
         model = bert.BertForSequenceClassification.from_pretrained(folder)
         classifier = TextClassifier(model, bert.read_tokenizer(folder))
         classifier.save(tmp_path / "saved")
@@ -556,7 +557,7 @@ class TestHarness:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_fine_tuning_changes_every_weight(tmp_path, family):
-    folder, data = start_folder(tmp_path, family), LabelledTexts(LABELS, ROWS, [], [])
+    folder, data = relatives_folder(tmp_path, family), LabelledTexts(LABELS, ROWS, [], [])
     model = bert.BertForSequenceClassification.from_pretrained(
         folder, new_head=True, labels=LABELS, unpad=True
     )
@@ -573,7 +574,7 @@ def test_fine_tuning_changes_every_weight(tmp_path, family):
 
 @pytest.mark.slow
 def test_the_command_fine_tunes(tmp_path):
-    folder, tsv = start_folder(tmp_path, "roberta"), tmp_path / "texts.tsv"
+    folder, tsv = relatives_folder(tmp_path, "roberta"), tmp_path / "texts.tsv"
     tsv.write_text("".join(f"{LABELS[n]}\t{text}\n" for text, n in ROWS), "utf-8")
     files = [f"--{part}={tsv}" for part in ("train", "validation", "test")]
     tuned = ["--epochs", 2, "--model", folder, "--output", tmp_path / "tuned"]
@@ -589,9 +590,34 @@ def test_the_command_fine_tunes(tmp_path):
 
 @pytest.mark.slow
 def test_exits_of_a_model_without_a_pooler(tmp_path):
-    folder = start_folder(tmp_path, "distilbert")
+    folder = relatives_folder(tmp_path, "distilbert")
     model = bert.BertWithExits.from_pretrained(folder, new_head=True, labels=LABELS)
     model.save_pretrained(tmp_path / "exits")
     again = bert.BertWithExits.from_pretrained(tmp_path / "exits")
     ids = {"input_ids": np.array([[2, 7, 3]])}
     np.testing.assert_array_equal(again(ids), model(ids))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["distilbert", "electra"])
+def test_pretraining_goes_on_with_masked_words(tmp_path, family):
+    words = [f"{topic}{word}" for topic in "ab" for word in "klmnop"]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    config = bert.BertConfig(len(tokens), 12, 2, 3, 16, max_position_embeddings=16, family=family)
+    first = randomised(bert.BertForMaskedLM(config))
+    first.save_pretrained(tmp_path / "start")
+    (tmp_path / "start" / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    run = small_pretraining(tmp_path, start=tmp_path / "start", peak_learning_rate=1e-12)
+    assert not run.next_sentence  # although the documents have them
+    last = run.train()
+    assert (type(last), last.config.family) == (bert.BertForMaskedLM, family)
+    before, after = first.variables_by_name(), last.variables_by_name()
+    assert before.keys() == after.keys()
+    for name in before:
+        np.testing.assert_allclose(after[name], before[name], atol=1e-6)
+
+
+def test_pretraining_needs_words(tmp_path):
+    start = relatives_folder(tmp_path, "roberta")
+    with pytest.raises(ValueError, match="model.type"):
+        small_pretraining(tmp_path, start=start, lengths=(11,)).train()

@@ -18,7 +18,12 @@ from tf_transformer.distribution import current_workers
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
-from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
+from tf_transformer.models.bert import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    read_config,
+)
 from tf_transformer.models.bert.text_inputs import read_bert_vocabulary, write_bert_vocabulary
 from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.tokenizers import BPETokenizer, WordPieceTokenizer, bert_pipeline
@@ -208,6 +213,9 @@ class PretrainingRun(TextRun):
         """Whether next sentences are learned."""
         if self.preset.next_sentence is not None:
             return self.preset.next_sentence
+        file = self.start and os.path.join(self.start, "config.json")
+        if file and os.path.isfile(file) and read_config(file).family is not None:
+            return False  # DistilBERT and ELECTRA have no such head
         sizes = [len(document) for document in self.train_documents]
         return sum(size for size in sizes if size > 1) > sum(sizes) / 2
 
