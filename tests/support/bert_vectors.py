@@ -19,3 +19,23 @@ CLASSES = {
     "AlbertForPreTraining": bert.BertForPreTraining,
     "AlbertForSequenceClassification": bert.BertForSequenceClassification,
 }
+HEADS = {
+    "Model": bert.Bert,
+    "ForPreTraining": bert.ElectraForPreTraining,
+    "ForMaskedLM": bert.BertForMaskedLM,
+    "ForSequenceClassification": bert.BertForSequenceClassification,
+    "ForTokenClassification": bert.BertForTokenClassification,
+    "ForQuestionAnswering": bert.BertForQuestionAnswering,
+}
+PREFIXES = {
+    "Roberta": "roberta",
+    "XLMRoberta": "xlm-roberta",
+    "DistilBert": "distilbert",
+    "Electra": "electra",
+}
+# The same for BERT's relatives.
+RELATIVES = {
+    path.name: HEADS[path.name.removeprefix(prefix)]
+    for prefix in PREFIXES
+    for path in sorted(GOLDEN.glob(f"{prefix}*"))
+}

@@ -35,6 +35,7 @@ CONFIG = bert.BertConfig(
     labels=("a", "b", "c"),
 )
 DEEP = dataclasses.replace(CONFIG, num_hidden_layers=2)
+ELECTRA = dataclasses.replace(CONFIG, family="electra", embedding_size=5)
 HIDDEN = ({"x": floats(2, 5, D)},)
 # Parts of an `Architecture`, together in few encoders: by the name of the first one.
 PARTS = {
@@ -108,6 +109,9 @@ MODELS = {
         for name in BERTS
     },
     "BertWithExits": of_texts(lambda **kwargs: bert.BertWithExits(DEEP, **kwargs)),
+    "ElectraForPreTraining": of_texts(
+        lambda **kwargs: bert.ElectraForPreTraining(ELECTRA, **kwargs)
+    ),
     "TwoTowers": Case(
         lambda **kwargs: bert.TwoTowers(bert.SentenceEncoder(CONFIG, **kwargs), **kwargs),
         ({"inputs": (texts(), texts(4))},),

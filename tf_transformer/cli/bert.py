@@ -108,7 +108,7 @@ def _before_training(options):
     changes |= {"new_head": True, "labels": data.labels, "problem_type": None}
     model = kind.from_pretrained(options.model, unpad=True, **changes)
     if options.max_length is None:
-        most = min(settings.max_length, model.config.max_position_embeddings)
+        most = min(settings.max_length, model.config.max_length)
         settings = settings.with_changes({"max_length": most})
     return data, settings, tokenizer, model
 

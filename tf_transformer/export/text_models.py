@@ -44,9 +44,9 @@ class TextModel(tf.Module):
         super().__init__(name=type(self).__name__.lower())
         config = model.config
         check_vocabulary(model, tokenizer)
-        self._max_length = max_length or config.max_position_embeddings
-        if self._max_length > config.max_position_embeddings:
-            expected = f"at most {config.max_position_embeddings} (max_position_embeddings)"
+        self._max_length = max_length or config.max_length
+        if self._max_length > config.max_length:
+            expected = f"at most {config.max_length} (max_position_embeddings)"
             raise ArgumentError("max_length", expected, max_length)
         self.tokenizer = tokenizer
         # Keep the variables and the bound call, not the model: the weights of a Keras model tracked

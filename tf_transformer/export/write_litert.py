@@ -83,7 +83,7 @@ def litert_functions(model):
 def _of_bert(model):
     """`classify` or `encode`, from ids, types and mask (B, T) to answers or vectors."""
     config = model.config
-    facts = {"max_length": config.max_position_embeddings}
+    facts = {"max_length": config.max_length}
 
     def classify(**inputs):
         return answers_of(model(inputs, training=False), config)
@@ -96,7 +96,7 @@ def _of_bert(model):
         kind, function = "classifier", classify
         facts |= {"labels": config.labels, "answers": config.answers}
     # LiteRT does not support the loops that compute a window in tiles.
-    with portable(config.max_position_embeddings), attention_plan("whole"):
+    with portable(config.max_length), attention_plan("whole"):
         traced = tf.function(function, autograph=False).get_concrete_function(**INPUT_SPECS)
     return kind, {function.__name__: traced}, facts
 
@@ -238,7 +238,7 @@ def _facts(kind, model, tokenizer, max_length):
     if kind == "translator":
         ends = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
         return {**ends, "length_limit": (2, 10)}
-    most = model.config.max_position_embeddings
+    most = model.config.max_length
     if max_length is not None and not 3 <= max_length <= most:
         raise ArgumentError("max_length", f"3 to {most}", max_length)
     return {

@@ -69,7 +69,7 @@ class AttentionStack(NamedTuple):
 def bert_stacks(model, tokenizer, texts):
     """Record the attention of BERT for a text or a pair."""
     encoder = getattr(model, "bert", model)
-    most = encoder.config.max_position_embeddings
+    most = encoder.config.max_length
     inputs = text_inputs(tokenizer, texts[:1], texts[1:] or None, most)
     with recorded_attention() as calls:
         encoder(inputs, training=False, return_attentions=True)

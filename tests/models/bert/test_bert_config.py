@@ -235,7 +235,7 @@ def test_a_rate_that_is_no_number(tmp_path, value):
     [
         ("{", "expected a JSON object"),
         ("[1]", "expected a JSON object in .*got a list"),
-        ({**HUGGING_FACE, "model_type": "roberta"}, "model_type: expected one of bert, albert"),
+        ({**HUGGING_FACE, "model_type": "deberta"}, "model_type: expected one of bert, albert"),
         (
             {**HUGGING_FACE, "position_embedding_type": "relative_key"},
             "position_embedding_type: expected 'absolute'.* got 'relative_key'",

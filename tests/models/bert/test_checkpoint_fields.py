@@ -15,6 +15,7 @@ from tf_transformer.export.text_models import read_text_settings
 from tf_transformer.models.bert.checkpoints.config_files import (
     CONFIG,
     POOLING,
+    RELATIVES,
     SENTENCE_BERT,
     TOKENIZER,
     check_fields,
@@ -22,11 +23,15 @@ from tf_transformer.models.bert.checkpoints.config_files import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
+# Under the headings of the docs.
 TABLES = {
-    "config.json": CONFIG,
-    "tokenizer_config.json": TOKENIZER,
-    "sentence_bert_config.json": SENTENCE_BERT,
-    "1_Pooling/config.json": POOLING,
+    "`config.json`": CONFIG,
+    "RoBERTa, XLM-RoBERTa": RELATIVES["roberta"],
+    "DistilBERT": RELATIVES["distilbert"],
+    "ELECTRA": RELATIVES["electra"],
+    "`tokenizer_config.json`": TOKENIZER,
+    "`sentence_bert_config.json`": SENTENCE_BERT,
+    "`1_Pooling/config.json`": POOLING,
 }
 SIZES = {
     "vocab_size": 29,
@@ -131,6 +136,53 @@ WRITTEN = {
         "num_hidden_groups": 1,
         "num_memory_blocks": 0,
     },
+    "roberta-base": {
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "layer_norm_eps": 1e-5,
+        "max_position_embeddings": 514,
+        "model_type": "roberta",
+        "pad_token_id": 1,
+        "type_vocab_size": 1,
+    },
+    "xlm-roberta-base": {
+        "max_position_embeddings": 514,
+        "model_type": "xlm-roberta",
+        "output_past": True,
+        "pad_token_id": 1,
+        "position_embedding_type": "absolute",
+        "type_vocab_size": 1,
+        "use_cache": True,
+    },
+    "electra-small": {
+        "embedding_size": 5,
+        "generator_size": "0.25",
+        "model_type": "electra",
+        "summary_activation": "gelu",
+        "summary_last_dropout": 0.1,
+        "summary_type": "first",
+        "summary_use_proj": True,
+    },
+}
+# DistilBERT's sizes have other names.
+DISTILBERT = {
+    "activation": "gelu",
+    "attention_dropout": 0.1,
+    "dim": 12,
+    "dropout": 0.2,
+    "hidden_dim": 17,
+    "initializer_range": 0.02,
+    "max_position_embeddings": 512,
+    "model_type": "distilbert",
+    "n_heads": 3,
+    "n_layers": 2,
+    "output_past": True,
+    "pad_token_id": 0,
+    "qa_dropout": 0.3,
+    "seq_classif_dropout": 0.4,
+    "sinusoidal_pos_embds": False,
+    "tie_weights_": True,
+    "vocab_size": 29,
 }
 
 
@@ -145,6 +197,33 @@ def test_published_files_are_read(tmp_path, name):
     config = bert.read_config(written(tmp_path, WRITTEN[name]))
     assert config.hidden_size == 12
     assert config.embedding_width == WRITTEN[name].get("embedding_size", 12)
+
+
+@pytest.mark.parametrize("name", ["transformers 4", "transformers 5"])
+@pytest.mark.parametrize("model_type", RELATIVES)
+def test_fields_of_transformers_in_files_of_the_relatives(tmp_path, name, model_type):
+    content = {**WRITTEN[name], "model_type": model_type, "embedding_size": 5}
+    if model_type == "distilbert":
+        content = {**WRITTEN[name], **DISTILBERT}
+    elif "roberta" in model_type:
+        content |= {"pad_token_id": 1, "embedding_size": None}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(content if model_type == "distilbert" else {**SIZES, **content}))
+    config = bert.read_config(path)
+    assert (config.family, config.hidden_size) == (model_type, 12)
+    assert config.pad_token_id == (1 if "roberta" in model_type else None)
+
+
+def test_the_published_file_of_distilbert(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(DISTILBERT))
+    config = bert.read_config(tmp_path / "config.json")
+    assert config == bert.BertConfig(
+        **{**SIZES, "num_hidden_layers": 2},
+        hidden_dropout_prob=0.2,
+        classifier_dropout=0.4,
+        qa_dropout=0.3,
+        family="distilbert",
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,9 +301,9 @@ def test_own_files_have_only_known_fields():
     assert {field.name for field in dataclasses.fields(bert.BertConfig)} - known == {"labels"}
 
 
-@pytest.mark.parametrize("file", TABLES)
-def test_no_field_has_two_meanings(file):
-    names = [name for row in TABLES[file] for name in row.names.split()]
+@pytest.mark.parametrize("heading", TABLES)
+def test_no_field_has_two_meanings(heading):
+    names = [name for row in TABLES[heading] for name in row.names.split()]
     assert len(names) == len(set(names))
 
 
@@ -260,16 +339,16 @@ def verdict(row, words):
         ),
     ],
 )
-@pytest.mark.parametrize("file", TABLES)
-def test_the_tables_of_the_docs(page, words, file):
-    rows = rows_of(page, f"`{file}`")
+@pytest.mark.parametrize("heading", TABLES)
+def test_the_tables_of_the_docs(page, words, heading):
+    rows = rows_of(page, heading)
     expected = [
         [", ".join(f"`{name}`" for name in row.names.split()), verdict(row, words)]
-        for row in TABLES[file]
+        for row in TABLES[heading]
     ]
     assert [row[:2] for row in rows] == expected
     if "zh" not in page:
-        assert [row[2] for row in rows] == [row.why for row in TABLES[file]]
+        assert [row[2] for row in rows] == [row.why for row in TABLES[heading]]
     assert all(len(row) == 3 and row[2] for row in rows)
 
 

@@ -4,7 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from command_line import command_here
 from tiny_bert import CONFIG, randomised, tiny_folder
+from tiny_relatives import LABELS, ROWS, relatives_folder
 
 from tf_transformer import TextClassifier, bert
 
@@ -13,9 +15,18 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")  # raised by transformers and torch
 
 SHARED = {"embedding_size": 5, "num_hidden_groups": 1, "hidden_act": "gelu_new"}
+NO_POOLER = {"hidden_act": "relu", "pooler_activation": None}
+FAMILIES = {
+    "Bert": {},
+    "Albert": SHARED,
+    "Roberta": {"family": "roberta", "hidden_act": "relu", "max_position_embeddings": 13},
+    "XLMRoberta": {"family": "xlm-roberta", "max_position_embeddings": 13, "pad_token_id": 4},
+    "DistilBert": {"family": "distilbert", **NO_POOLER},
+    "Electra": {"family": "electra", "embedding_size": 5, **NO_POOLER},
+}
 
 
-@pytest.mark.parametrize("changes", [{}, SHARED], ids=["bert", "albert"])
+@pytest.mark.parametrize("prefix, changes", FAMILIES.items(), ids=FAMILIES)
 @pytest.mark.parametrize(
     "cls",
     [
@@ -26,15 +37,18 @@ SHARED = {"embedding_size": 5, "num_hidden_groups": 1, "hidden_act": "gelu_new"}
         bert.BertForSequenceClassification,
         bert.BertForTokenClassification,
         bert.BertForQuestionAnswering,
+        bert.ElectraForPreTraining,
     ],
 )
-def test_gives_the_same(cls, changes, tmp_path):
+def test_gives_the_same(cls, prefix, changes, tmp_path):
     config = bert.BertConfig.of({**CONFIG.to_dict(), "labels": ("no", "也许", "yes"), **changes})
-    if changes and cls is bert.BertForNextSentencePrediction:
+    if config.family not in cls.families:
+        pytest.skip("the family has no such head")
+    if prefix == "Albert" and cls is bert.BertForNextSentencePrediction:
         pytest.skip("transformers has no such ALBERT")
     model = randomised(cls(config))
     model.save_pretrained(tmp_path / "saved")
-    name = cls.published_as.replace("Bert", "Albert") if changes else cls.published_as
+    name = cls.published_as.replace("Bert", prefix, 1)
     theirs, report = getattr(transformers, name).from_pretrained(
         tmp_path / "saved", output_loading_info=True
     )
@@ -44,11 +58,16 @@ def test_gives_the_same(cls, changes, tmp_path):
         "token_type_ids": np.array([[0, 0, 0, 0, 1, 1], [0] * 6]),
         "attention_mask": np.array([[1] * 6, [1, 1, 1, 0, 0, 0]]),
     }
+    if config.type_vocab_size == 0:
+        del inputs["token_type_ids"]
+    if config.pad_token_id is not None:
+        inputs["input_ids"][1] = [2, 6, 3, *[config.pad_token_id] * 3]
     with torch.no_grad():
         expected = theirs.eval()(**{key: torch.tensor(value) for key, value in inputs.items()})
     outputs = model(inputs)
     if cls is bert.Bert:
-        pairs = [("sequence_output", "last_hidden_state"), ("pooled_output", "pooler_output")]
+        names = {"sequence_output": "last_hidden_state", "pooled_output": "pooler_output"}
+        pairs = [(key, names[key]) for key in outputs]
     elif isinstance(outputs, dict):
         pairs = [(key, key.replace("seq_relationship", "sop")) for key in outputs]
         pairs = [(a, a if a in expected else b) for a, b in pairs]
@@ -79,3 +98,21 @@ def test_answers_are_those_of_the_pipeline(problem_type, labels, tmp_path):
     assert answer.pop("label").numpy()[0].decode() == pipeline(text)[0]["label"]
     [found] = answer.values()
     np.testing.assert_allclose(found[0], [expected[label] for label in labels], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "electra"])
+def test_what_the_command_fine_tuned(tmp_path, family):
+    folder, tsv = relatives_folder(tmp_path, family), tmp_path / "texts.tsv"
+    tsv.write_text("".join(f"{LABELS[n]}\t{text}\n" for text, n in ROWS), "utf-8")
+    files = [f"--{part}={tsv}" for part in ("train", "validation", "test")]
+    tuned = ["--epochs", 2, "--model", folder, "--output", tmp_path / "tuned"]
+    assert command_here("finetune", *files, *tuned).returncode == 0
+    saved = str(tmp_path / "tuned" / "model")
+    pipeline = transformers.pipeline("text-classification", saved, device="cpu")
+    model = bert.BertForSequenceClassification.from_pretrained(saved)
+    classifier = TextClassifier(model, bert.read_tokenizer(saved))
+    texts = ["a good film", "the plot was bad , so bad !"]
+    for row, text in zip(classifier.classify(texts)["probabilities"], texts, strict=True):
+        scores = {answer["label"]: answer["score"] for answer in pipeline(text, top_k=None)}
+        np.testing.assert_allclose(row, [scores[label] for label in LABELS], atol=1e-5)

@@ -12,6 +12,7 @@ from tf_transformer.models.bert.heads import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
+    ElectraForPreTraining,
     UniLM,
 )
 from tf_transformer.models.bert.notes import (
@@ -35,6 +36,7 @@ __all__ = [
     "BertForSequenceClassification",
     "BertForTokenClassification",
     "BertWithExits",
+    "ElectraForPreTraining",
     "SentenceEncoder",
     "TwoTowers",
     "UniLM",

@@ -25,7 +25,7 @@ from tf_transformer.models.bert.attention import (
     tokens_in,
     without_drawing,
 )
-from tf_transformer.models.bert.bert_config import BertConfig
+from tf_transformer.models.bert.bert_config import FAMILIES, BertConfig
 from tf_transformer.models.bert.checkpoints.loading import Checkpoint, save_folder
 from tf_transformer.models.bert.encoder import BertEmbeddings, BertEncoder
 from tf_transformer.models.bert.text_inputs import INPUTS, checked_inputs, dense_inputs
@@ -33,6 +33,9 @@ from tf_transformer.models.bert.text_inputs import INPUTS, checked_inputs, dense
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab.txt",
+    "vocab.json",  # of RoBERTa
+    "merges.txt",
+    "sentencepiece.bpe.model",  # of XLM-RoBERTa
     "tokenizer_config.json",
     "special_tokens_map.json",
     "sentence_bert_config.json",  # maximum length of a text
@@ -45,6 +48,7 @@ _ON_TOP = (
     "cls/squad/",
     "classifier/",
     "classifiers/",
+    "discriminator_predictions/",
 )
 
 
@@ -57,13 +61,19 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
     head_scope = "no head"  # name prefix of the head's variables
     pooler_use = "unused"  # or "needed", or "optional"
     has_labels = False
+    families = (None, *FAMILIES)  # of `BertConfig`
 
     def __init__(self, config, *, unpad=False, architecture=None, **kwargs):
         super().__init__(**kwargs)
         self.config = BertConfig.of(config)
-        if self.pooler_use == "unused":
+        if self.config.family not in self.families:
+            names = " or ".join(map(str, self.families))
+            expected = f"{names}, since other published models have no {type(self).__name__}"
+            raise ArgumentError("family", expected, self.config.family)
+        pooler_use = self.pooler_use_with(self.config)
+        if pooler_use == "unused":
             self.config = dataclasses.replace(self.config, pooler_activation=None)
-        elif self.pooler_use == "needed" and self.config.pooler_activation is None:
+        elif pooler_use == "needed" and self.config.pooler_activation is None:
             expected = f"an activation, since {type(self).__name__} uses the pooler"
             raise ArgumentError("pooler_activation", expected, "None", 'BERT uses "tanh".')
         if isinstance(architecture, Architecture):  # anything else: see ConfiguredLayer
@@ -91,9 +101,14 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
             raise TypeError(f"inputs: expected a dict, or {sorted(named)} by name, got both.")
         return super().__call__(*([named] if named else args), **kwargs)
 
+    @classmethod
+    def pooler_use_with(cls, config):
+        """Return the `pooler_use` of a model with this config."""
+        return cls.pooler_use
+
     def as_inputs(self, inputs):
         """See `dense_inputs`."""
-        return dense_inputs(inputs)
+        return dense_inputs(inputs, self.config.pad_token_id or 0)
 
     @property
     def input_signature(self):
@@ -229,7 +244,8 @@ class Bert(PretrainedBert):
     Call arguments:
         inputs: dict of integer tensors, see `as_ids` for what else is accepted:
             input_ids (B, T);
-            token_type_ids (B, T), the segment of each token; zeros if missing;
+            token_type_ids (B, T), the segment of each token; zeros if missing; DistilBERT ignores
+                them;
             attention_mask, 1 = may attend: (B, T), which tokens are not padding; (B, T, T), which
             token (axis 1) attends to which (axis 2); or (B, 1 or N, T, T). All ones if missing,
             even if input_ids are padded. Bool masks mean the same.
@@ -245,8 +261,8 @@ class Bert(PretrainedBert):
 
     Raises:
         ValueError: If an input is unknown or missing, the mask is float, shapes do not match, an id
-            is out of range, or T is larger than `max_position_embeddings` (or the positions of the
-            architecture). In a graph, the last two raise a `tf.errors.InvalidArgumentError`; in
+            is out of range, or T is larger than the `max_length` of the config (or the positions of
+            the architecture). In a graph, the last two raise a `tf.errors.InvalidArgumentError`; in
             XLA, which cannot raise errors, all outputs for that text are NaN.
 
     Example:

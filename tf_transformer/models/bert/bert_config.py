@@ -3,19 +3,69 @@
 import dataclasses
 import math
 from numbers import Integral, Real
+from typing import NamedTuple
 
 from tf_transformer.errors import ArgumentError, check_choice, check_fields
 from tf_transformer.functional.activations import ACTIVATIONS, get_activation
 from tf_transformer.layers.architecture import check_layer_sizes
 
-_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+_RATES = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "qa_dropout",
+)
 _MOST_LAYERS = 10_000
-_MAY_BE_NONE = ("embedding_size", "num_hidden_groups", "classifier_dropout", "layer_sizes")
+_MAY_BE_NONE = (
+    "embedding_size",
+    "num_hidden_groups",
+    "classifier_dropout",
+    "qa_dropout",
+    "layer_sizes",
+)
 # Hugging Face's problem types -> what turns a text classifier's logits into answers.
 _PROBLEM_TYPES = {
     "single_label_classification": "softmax",
     "multi_label_classification": "sigmoid",
     "regression": "linear",
+}
+
+
+class Family(NamedTuple):
+    """What a published relative of BERT computes that the other settings do not say."""
+
+    prefix: str  # of its classes in transformers
+    pad_token_id: int | None = None  # positions are counted from it, see `BertConfig`
+    has_segments: bool = True
+    classifier_activation: str | None = None  # of a text classifier's layer in a pooler's place
+    classifier_drops_input: bool = False  # dropout before that layer, too
+    word_activation: str | None = None  # of the layer that predicts words; None for `hidden_act`
+    classifier_dropout: float | None = None  # if the config does not set it
+    qa_dropout: float | None = None  # the same
+
+
+_OF_ROBERTA = {
+    "pad_token_id": 1,
+    "classifier_activation": "tanh",
+    "classifier_drops_input": True,
+    "word_activation": "gelu",
+}
+FAMILIES = {
+    "roberta": Family("Roberta", **_OF_ROBERTA),
+    "xlm-roberta": Family("XLMRoberta", **_OF_ROBERTA),
+    "distilbert": Family(
+        "DistilBert",
+        has_segments=False,
+        classifier_activation="relu",
+        classifier_dropout=0.2,
+        qa_dropout=0.1,
+    ),
+    "electra": Family(
+        "Electra",
+        classifier_activation="gelu",
+        classifier_drops_input=True,
+        word_activation="gelu",
+    ),
 }
 
 
@@ -33,8 +83,9 @@ class BertConfig:
         hidden_act: str, a name of `functional.activations`, or a function.
         hidden_dropout_prob: float in [0, 1), dropout rate of embeddings and sublayers.
         attention_probs_dropout_prob: float in [0, 1), dropout rate of attention weights.
-        max_position_embeddings: int, maximum sequence length in tokens.
-        type_vocab_size: int, number of segments.
+        max_position_embeddings: int, rows of the table of positions; `max_length` is the maximum
+            sequence length in tokens.
+        type_vocab_size: int, number of segments; always 0 for DistilBERT, which ignores them.
         initializer_range: float, standard deviation for initializing weights.
         layer_norm_eps: float, added to the variance in layer normalization.
         embedding_size: None (same as `hidden_size`), or int, the width of the embeddings, which a
@@ -42,8 +93,8 @@ class BertConfig:
         num_hidden_groups: None, each layer has its own weights; or int G, the layers are divided
             into G groups of adjacent layers that share weights.
         pooler_activation: str, "tanh" as published; None for a model without a pooler.
-        classifier_dropout: None (same as `hidden_dropout_prob`), or float, dropout rate before a
-            classifier.
+        classifier_dropout: None (same as `hidden_dropout_prob`; 0.2 for DistilBERT), or float,
+            dropout rate before a classifier (of texts, for DistilBERT).
         labels: tuple of str, the class names of a classifier.
         layer_sizes: None, or (heads, inner width) of each layer with its own weights, as after
             `compression.pruned`. `num_attention_heads` then only sets the width of a head.
@@ -53,6 +104,14 @@ class BertConfig:
             a softmax over several labels, a sigmoid for one.
         tie_word_embeddings: bool; models that predict words need True, since their output layer is
             the table of word embeddings.
+        family: None for BERT and ALBERT, or the published relative whose heads, segments and
+            positions the model has: "roberta", "xlm-roberta", "distilbert" or "electra". Liu et al.
+            2019, "RoBERTa"; Conneau et al. 2020, "Unsupervised Cross-lingual Representation
+            Learning at Scale"; Sanh et al. 2019, "DistilBERT"; Clark et al. 2020, "ELECTRA".
+        pad_token_id: None, positions are counted from 0; or int, for RoBERTa and XLM-RoBERTa (1 by
+            default): ids that equal it are padding and have this position, other tokens are counted
+            from the next one.
+        qa_dropout: None (0.1 for DistilBERT), or float, dropout rate before answers to questions.
 
     Raises:
         ValueError: If an argument is out of range; the message names it.
@@ -82,14 +141,28 @@ class BertConfig:
     layer_sizes: tuple | None = None
     problem_type: str | None = None
     tie_word_embeddings: bool = True
+    family: str | None = None
+    pad_token_id: int | None = None
+    qa_dropout: float | None = None
 
     def __post_init__(self):
         if isinstance(self.labels, str):
             raise ArgumentError("labels", "a tuple of strings", f"{self.labels!r}")
+        if self.family not in (None, *FAMILIES):
+            expected = f"one of {', '.join(FAMILIES)}, or None"
+            raise ArgumentError("family", expected, f"{self.family!r}")
+        without_segments = not self.traits.has_segments
+        if without_segments:
+            object.__setattr__(self, "type_vocab_size", 0)
+        for name in ("pad_token_id", "classifier_dropout", "qa_dropout"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, getattr(self.traits, name))
         object.__setattr__(self, "labels", tuple(self.labels or ()))
         for name, default in ((field.name, field.default) for field in dataclasses.fields(self)):
             value = getattr(self, name)
             if value is None and name in _MAY_BE_NONE:
+                continue
+            if name == "type_vocab_size" and without_segments:
                 continue
             if isinstance(default, bool):
                 check_fields(self, (name, "True or False", isinstance(value, bool)))
@@ -121,6 +194,7 @@ class BertConfig:
             ("num_hidden_layers", f"at most {_MOST_LAYERS:,}", layers <= _MOST_LAYERS),
             ("num_hidden_groups", per_layer, self.num_groups <= layers),
         )
+        self._check_padding()
         if self.layer_sizes is not None:
             names = ("heads", "inner width")
             sizes = check_layer_sizes(self.layer_sizes, self.num_groups, names)
@@ -134,6 +208,31 @@ class BertConfig:
                 get_activation(value)
             except ArgumentError as error:
                 raise ArgumentError(name, *error.args[1:]) from None
+
+    def _check_padding(self):
+        counted = self.traits.pad_token_id is not None
+        if self.pad_token_id is not None and not counted:
+            expected = "None, since the positions of this family are not counted from padding"
+            raise ArgumentError("pad_token_id", expected, self.pad_token_id)
+        if not counted:
+            return
+        is_id = isinstance(self.pad_token_id, Integral) and 0 <= self.pad_token_id < self.vocab_size
+        check_fields(
+            self,
+            ("pad_token_id", f"an integer in [0, {self.vocab_size})", is_id),
+            ("max_position_embeddings", "more than pad_token_id + 1", self.max_length > 0),
+        )
+
+    @property
+    def traits(self):
+        """The `Family`."""
+        return FAMILIES.get(self.family, Family("Bert"))
+
+    @property
+    def max_length(self):
+        """Maximum sequence length in tokens, without padding if positions do not count it."""
+        before = 0 if self.pad_token_id is None else self.pad_token_id + 1
+        return self.max_position_embeddings - before
 
     @property
     def head_size(self):

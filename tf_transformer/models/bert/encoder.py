@@ -189,7 +189,8 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
 
     Devlin et al. 2019, section 3, figure 2. The norm of an `architecture` replaces LayerNorm, and
     positions that it adds to embeddings replace the table of positions; otherwise there is none.
-    `tokens`, bool (B, T), are False for padding, for a norm over the batch.
+    `tokens`, bool (B, T), are False for padding, for a norm over the batch. With a `pad_token_id`,
+    positions are those of RoBERTa, Liu et al. 2019, which leave out the padding.
     """
 
     ids_name = "input_ids"
@@ -218,7 +219,9 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
             return self.add_weight((size, width), initializer.clone(), name=name)
 
         self.word_embeddings = table("word_embeddings", config.vocab_size)
-        self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
+        self.token_type_embeddings = None
+        if config.type_vocab_size:
+            self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
         if self.architecture is None:
             size = config.max_position_embeddings
             self.position_embeddings = table("position_embeddings", size)
@@ -229,18 +232,21 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
     def call(self, input_ids, token_type_ids, training=None, *, tokens=None, input_ids_mask=None):
         tokens = input_ids_mask if tokens is None else tokens
         config, types = self.config, "token_type_ids"
-        words, segments = config.vocab_size, config.type_vocab_size
+        words, segments = config.vocab_size, max(1, config.type_vocab_size)
         input_ids, token_type_ids = as_ids(input_ids, self.ids_name), as_ids(token_type_ids, types)
+        if not config.type_vocab_size:
+            token_type_ids = tf.zeros_like(input_ids)
         input_ids = in_vocabulary(input_ids, words, self.ids_name)
         token_type_ids = in_vocabulary(token_type_ids, segments, types, "type_vocab_size")
         input_ids = self._of_length(input_ids)
         in_range = (input_ids >= 0) & (input_ids < words)
         in_range &= (token_type_ids >= 0) & (token_type_ids < segments)
-        if self.architecture is None:  # its positions would belong to other rows
-            in_range &= tf.shape(input_ids)[1] <= config.max_position_embeddings
         input_ids, token_type_ids = (tf.cast(x, tf.int32) for x in (input_ids, token_type_ids))
+        places = self._places(input_ids)
+        if self.architecture is None:  # its positions would belong to other rows
+            in_range &= tf.reduce_max(places, -1, keepdims=True) < config.max_position_embeddings
         words = self._words(input_ids)  # (B, T, E)
-        added, row, rows = self._added(token_type_ids)
+        added, row, rows = self._added(token_type_ids, places)
         if self.positions is not None:
             words = self.positions.add(words)
         # The last row is for ids that are out of range.
@@ -270,17 +276,29 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         words = tf.cast(words, tf.float32) * tf.expand_dims(ranges / LARGEST, -1)
         return tf.cast(words, self.compute_dtype)
 
-    def _added(self, token_type_ids):
+    def _places(self, input_ids):
+        """The position of each token: int32 (T,), or (B, T) if only tokens are counted."""
+        pad = self.config.pad_token_id
+        if pad is None or self.architecture is not None:
+            return tf.range(tf.shape(input_ids)[1])
+        is_token = tf.cast(tf.not_equal(input_ids, pad), tf.int32)
+        return tf.cumsum(is_token, axis=1) * is_token + pad
+
+    def _added(self, token_type_ids, places):
         """The term added to the words: a table, the row of each token (B, T), how many rows."""
-        segments = self._table(self.token_type_embeddings)
+        segments = tf.zeros((1, self.config.embedding_width), self.compute_dtype)
+        if self.token_type_embeddings is not None:
+            segments = self._table(self.token_type_embeddings)
         if self.architecture is not None:
-            return segments, token_type_ids, self.config.type_vocab_size
+            return segments, token_type_ids, segments.shape[0]
         # The sums of all segments and positions are only a few rows.
         length = tf.shape(token_type_ids)[1]
+        if self.config.pad_token_id is not None:
+            length += self.config.pad_token_id + 1
+            length = tf.minimum(length, self.config.max_position_embeddings)
         positions = self._table(self.position_embeddings)[:length]  # (T, E)
         added = tf.reshape(tf.expand_dims(segments, 1) + positions, (-1, segments.shape[1]))
-        row = token_type_ids * length + tf.range(length)
-        return added, row, self.config.type_vocab_size * length
+        return added, token_type_ids * length + places, segments.shape[0] * length
 
     def _table(self, weight):
         return tf.cast(tf.convert_to_tensor(weight), self.compute_dtype)
@@ -289,10 +307,15 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         """The ids, after a check that there are enough positions."""
         if self.architecture is not None:
             return input_ids  # positions with a limit check it
-        most, length = self.config.max_position_embeddings, input_ids.shape[1]
-        limit = f"at most {most} tokens (max_position_embeddings), the model's number of positions"
-        got = "more" if length is None else f"length {length}"
+        most, length = self.config.max_length, input_ids.shape[1]
+        pad, of = self.config.pad_token_id, "max_position_embeddings"
+        of = of if pad is None else f"{of} - pad_token_id - 1"
+        limit = f"at most {most} tokens ({of}), the model's number of positions"
+        got = "more" if length is None or pad is not None else f"length {length}"
         error = ArgumentError("input_ids", limit, got, "Truncate the texts.")
+        if pad is not None:
+            tokens = tf.reduce_sum(tf.cast(tf.not_equal(input_ids, pad), tf.int32), axis=1)  # (B,)
+            return asserted(input_ids, tf.reduce_all(tokens <= most), error)
         if length is None:
             return asserted(input_ids, tf.shape(input_ids)[1] <= most, error)
         if length > most:

@@ -28,6 +28,13 @@ def classifier(num_classes, name, config):
     return keras.layers.Dense(num_classes, kernel_initializer=kernel, name=name, dtype="float32")
 
 
+def inner_dense(units, activation, config, dtype):
+    """Create the dense layer with an activation below the last one of a head."""
+    kernel = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+    options = {"kernel_initializer": kernel, "name": "dense", "dtype": dtype}
+    return FlatDense(units, get_activation(activation), **options)
+
+
 def classifier_dropout(config, dtype):
     """Create the dropout layer before a classifier."""
     rate = config.classifier_dropout
@@ -49,10 +56,8 @@ class BertLMHead(NotesLayer, keras.layers.Layer):
     def __init__(self, config, **kwargs):
         super().__init__(**kwargs)
         self.config = config = BertConfig.of(config)
-        kernel = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
-        dtype = self.dtype_policy
-        options = {"kernel_initializer": kernel, "name": "dense", "dtype": dtype}
-        self.dense = FlatDense(config.embedding_width, get_activation(config.hidden_act), **options)
+        activation, dtype = config.traits.word_activation or config.hidden_act, self.dtype_policy
+        self.dense = inner_dense(config.embedding_width, activation, config, dtype)
         self.norm = LayerNorm(config.layer_norm_eps, name="LayerNorm", dtype=dtype)
 
     def build(self, rows_shape, table_shape=None):
@@ -146,13 +151,19 @@ class BertWithDense(BertWithHead):
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
-        units = 2
-        if self.has_labels:
-            units = len(self.config.labels)
-            self.dropout = classifier_dropout(self.config, self.dtype_policy)
+        units = len(self.config.labels) if self.has_labels else 2
+        self.dropout = self.new_dropout()
         # The attribute is named as the published variables: files of weights contain its name.
         self.dense_name = self.head_scope.split("/")[-2]
-        setattr(self, self.dense_name, classifier(units, self.dense_name, self.config))
+        setattr(self, self.dense_name, self.new_dense(units, self.dense_name))
+
+    def new_dropout(self):
+        """Create the dropout layer before the dense layer, or None."""
+        return classifier_dropout(self.config, self.dtype_policy) if self.has_labels else None
+
+    def new_dense(self, units, name):
+        """Create the dense layer, or what a subclass has instead."""
+        return classifier(units, name, self.config)
 
     def build(self, input_shape=None):
         super().build()
@@ -163,7 +174,7 @@ class BertWithDense(BertWithHead):
     def head(self, outputs, training=None):
         """Compute the logits from the outputs of `self.bert`."""
         x = outputs[self.reads]
-        if self.has_labels:
+        if self.dropout is not None:
             x = self.dropout(x, training=training)
         return getattr(self, self.dense_name)(x)
 
@@ -191,6 +202,7 @@ class BertForNextSentencePrediction(BertWithDense):
     published_as = "BertForNextSentencePrediction"
     head_scope = "cls/seq_relationship/"
     pooler_use = "needed"
+    families = (None,)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -214,6 +226,7 @@ class BertForPreTraining(BertForMaskedLM):
     published_as = "BertForPreTraining"
     head_scope = "cls/"
     pooler_use = "needed"
+    families = (None,)
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
@@ -254,17 +267,47 @@ class BertForQuestionAnswering(BertWithDense):
     head_scope = "cls/squad/"
     reads = "sequence_output"
 
+    def new_dropout(self):
+        rate = self.config.qa_dropout
+        return None if rate is None else Dropout(rate, dtype=self.dtype_policy)
+
     def call(self, inputs, training=None):
         start, end = tf.unstack(super().call(inputs, training), axis=-1)  # of (B, T, 2)
         return {"start_logits": start, "end_logits": end}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
+class BertClassificationHead(NotesLayer, keras.layers.Layer):
+    """dropout(act(dropout(x) W + b)) W' + b' of the first token's vector (M, D): logits (M, C)."""
+
+    def __init__(self, config, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config = BertConfig.of(config)
+        activation, dtype = config.traits.classifier_activation, self.dtype_policy
+        self.dropout = classifier_dropout(config, dtype)
+        self.dense = inner_dense(config.hidden_size, activation, config, dtype)
+        self.out_proj = classifier(len(config.labels), "out_proj", config)
+
+    def build(self, input_shape):
+        self.dense.build(input_shape)
+        self.out_proj.build(input_shape)
+
+    def call(self, x, training=None):
+        if self.config.traits.classifier_drops_input:
+            x = self.dropout(x, training=training)
+        return self.out_proj(self.dropout(self.dense(x), training=training))
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
 class BertForSequenceClassification(BertWithDense):
     """Predict the class of a text, or of a pair of texts.
 
-    Dropout and a dense layer on the pooled output, Devlin et al. 2019, section 4.1. Arguments,
-    inputs and errors: see `Bert`; the config must have a pooler and `labels`.
+    Dropout and a dense layer on the pooled output, Devlin et al. 2019, section 4.1; RoBERTa,
+    DistilBERT and ELECTRA have a layer of their own in the place of the pooler. Arguments, inputs
+    and errors: see `Bert`; the config must have `labels` and, for BERT, a pooler.
 
     Returns:
         float32 tensor (B, C), logits in the order of `config.labels`.
@@ -279,6 +322,23 @@ class BertForSequenceClassification(BertWithDense):
     head_scope = "classifier/"
     pooler_use = "needed"
     has_labels = True
+
+    @classmethod
+    def pooler_use_with(cls, config):
+        return "unused" if config.traits.classifier_activation else cls.pooler_use
+
+    def new_dropout(self):
+        return None if self.config.traits.classifier_activation else super().new_dropout()
+
+    def new_dense(self, units, name):
+        if self.config.traits.classifier_activation:
+            return BertClassificationHead(self.config, name=name, dtype=self.dtype_policy)
+        return super().new_dense(units, name)
+
+    def head(self, outputs, training=None):
+        if self.config.traits.classifier_activation:
+            return self.classifier(outputs["sequence_output"][:, 0], training=training)
+        return super().head(outputs, training)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -307,6 +367,49 @@ class BertForTokenClassification(BertWithDense):
     reads = "sequence_output"
     ignore_class = -100
 
+    def new_dropout(self):
+        if self.config.family == "distilbert":  # whose `classifier_dropout` is of texts
+            return Dropout(self.config.hidden_dropout_prob, dtype=self.dtype_policy)
+        return super().new_dropout()
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class ElectraForPreTraining(BertWithHead):
+    """ELECTRA's discriminator: predict which tokens a generator replaced.
+
+    act(x W + b) w + b' of each token's vector, Clark et al. 2020, "ELECTRA", section 2. Arguments,
+    inputs and errors: see `Bert`; the `family` of the config must be "electra". The generator is a
+    `BertForMaskedLM` of the same family.
+
+    Returns:
+        float32 tensor (B, T), logits: a token was replaced where its logit is above 0.
+
+    Example:
+        >>> model = ElectraForPreTraining(BertConfig(13, 8, 2, 2, 16, family="electra"))
+        >>> model({"input_ids": tf.constant([[2, 7, 3]])}).shape.as_list()
+        [1, 3]
+    """
+
+    published_as = "ElectraForPreTraining"
+    head_scope = "discriminator_predictions/"
+    families = ("electra",)
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        config, dtype = self.config, self.dtype_policy
+        self.dense = inner_dense(config.hidden_size, config.hidden_act, config, dtype)
+        self.dense_prediction = classifier(1, "dense_prediction", config)
+
+    def build(self, input_shape=None):
+        super().build()
+        with keras.name_scope("discriminator_predictions"):
+            self.dense.build((None, self.config.hidden_size))
+            self.dense_prediction.build((None, self.config.hidden_size))
+
+    def call(self, inputs, training=None):
+        states = self.bert(inputs, training=training)["sequence_output"]  # (B, T, D)
+        return self.dense_prediction(self.dense(states))[..., 0]
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class UniLM(BertForMaskedLM):
@@ -328,6 +431,8 @@ class UniLM(BertForMaskedLM):
         >>> ids.shape.as_list()
         [1, 4]
     """
+
+    families = (None,)
 
     def call(self, inputs, training=None):
         inputs = dense_inputs(inputs)

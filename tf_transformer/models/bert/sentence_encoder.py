@@ -224,14 +224,15 @@ class TwoTowers(BaseModel):
                 encoder.build()
 
     def call(self, inputs, training=None):
-        queries, *others = map(dense_inputs, inputs)
+        queries, *others = inputs
         encode = self.documents or self.queries
+        queries, others = self.queries.as_inputs(queries), [*map(encode.as_inputs, others)]
         left = self.queries(queries, training=training)  # (B, D)
         right = tf.concat([encode(side, training=training) for side in others], 0)  # (N, D)
         scores = tf.matmul(left, right, transpose_b=True) / self.temperature
         own = tf.eye(tf.shape(scores)[0], tf.shape(scores)[1], dtype=tf.bool)
-        same = [_equal(others[0], side) for side in others]
-        same[0] |= _equal(queries, queries)
+        same = [_equal(encode, others[0], side) for side in others]
+        same[0] |= _equal(self.queries, queries, queries)
         return tf.where(tf.concat(same, 1) & ~own, _BLOCKED, scores)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
@@ -263,9 +264,13 @@ def _own(scores):
     return tf.range(tf.shape(scores)[0])
 
 
-def _equal(documents, others):
+def _equal(encoder, documents, others):
     """Which texts are the same: bool (B, N)."""
+    pad_id = encoder.config.pad_token_id or 0
     ids, other_ids = (tf.cast(side["input_ids"], tf.int64) for side in (documents, others))
     length = tf.maximum(tf.shape(ids)[1], tf.shape(other_ids)[1])
-    ids, other_ids = (tf.pad(x, [[0, 0], [0, length - tf.shape(x)[1]]]) for x in (ids, other_ids))
+    ids, other_ids = (
+        tf.pad(x, [[0, 0], [0, length - tf.shape(x)[1]]], constant_values=pad_id)
+        for x in (ids, other_ids)
+    )
     return tf.reduce_all(tf.expand_dims(ids, 1) == other_ids, -1)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # no public name
 
@@ -18,18 +19,24 @@ from tf_transformer.functional.ids import as_ids, asserted, dense
 from tf_transformer.models.bert.checkpoints.config_files import TOKENIZER, check_fields, read_json
 from tf_transformer.tokenizers import GraphTokenizer, WordPieceTokenizer, bert_pipeline
 from tf_transformer.tokenizers.graph.models import GraphWordPiece
+from tf_transformer.tokenizers.graph.texts import characters_of, literal, replaced
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 _EXPECTED = "a dict of input_ids and optionally token_type_ids and attention_mask"
 
 
-def dense_inputs(inputs):
-    """Convert the inputs of `Bert` to a dict of dense integer tensors; None counts as missing."""
+def dense_inputs(inputs, pad_id=0):
+    """Convert the inputs of `Bert` to a dict of dense integer tensors; None counts as missing.
+
+    Ragged ids are padded with `pad_id`.
+    """
     if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
         got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
         raise ArgumentError("inputs", _EXPECTED, got)
     ids = inputs["input_ids"]
+    if isinstance(ids, tf.RaggedTensor):
+        inputs = {**inputs, "input_ids": ids.to_tensor(pad_id)}
     found = {
         name: _mask(x) if name == "attention_mask" else as_ids(x, name)
         for name, x in inputs.items()
@@ -91,7 +98,7 @@ _NORMALIZER = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-_BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
+[_BERT_CLASSES] = (fields.only for fields in TOKENIZER if fields.names == "tokenizer_class")
 
 
 def read_tokenizer(folder, lowercase=None):
@@ -172,6 +179,8 @@ def _check_settings(settings, path):
 
     plain = {name: content(v) if name.endswith("_token") else v for name, v in settings.items()}
     plain.pop("added_tokens_decoder", None)  # see `_refuse_added_tokens`
+    if str(plain.get("tokenizer_class")).startswith("DistilBert"):  # whose model has no segments
+        plain.pop("model_input_names", None)
     check_fields(plain, TOKENIZER, path)
     for name in _NORMALIZER:
         if not isinstance(settings.get(name), bool | None):
@@ -180,16 +189,20 @@ def _check_settings(settings, path):
 
 def _check_agreement(file, settings, path):
     """Check that tokenizer.json agrees with `tokenizer_config.json`, which transformers follows."""
-    if settings.get("tokenizer_class") not in (*_BERT_CLASSES, None):
+    kind = settings.get("tokenizer_class")
+    part, step, names = "normalizer", "BertNormalizer", _NORMALIZER
+    if kind in ("RobertaTokenizer", "RobertaTokenizerFast"):
+        part, step, names = "pre_tokenizer", "ByteLevel", {"add_prefix_space": "add_prefix_space"}
+    elif kind not in (*_BERT_CLASSES, None):
         return
-    there = file.content.get("normalizer")
-    if not isinstance(there, dict) or there.get("type") != "BertNormalizer":
+    there = file.content.get(part)
+    if not isinstance(there, dict) or there.get("type") != step:
         return
     if there.get("strip_accents") is None:
         there = {**there, "strip_accents": there.get("lowercase")}
-    for name in filter(settings.__contains__, _NORMALIZER):
-        if settings[name] != there.get(_NORMALIZER[name]):
-            expected = f"{there.get(_NORMALIZER[name])!r} in {path}, as in tokenizer.json"
+    for name in filter(settings.__contains__, names):
+        if settings[name] != there.get(names[name]):
+            expected = f"{there.get(names[name])!r} in {path}, as in tokenizer.json"
             got = f"{settings[name]!r}. transformers follows {path.name}"
             raise ArgumentError(name, expected, got, "Correct the wrong file.")
 
@@ -197,8 +210,9 @@ def _check_agreement(file, settings, path):
 def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
     """Encode texts as `[CLS] text [SEP]`, or pairs as `[CLS] text [SEP] pair [SEP]`, for `Bert`.
 
-    Devlin et al. 2019, section 3, figure 2. Long inputs are truncated at the end, in a pair the
-    longer text first. Works in a graph, with core operations only.
+    Devlin et al. 2019, section 3, figure 2. If a `tokenizer.json` adds other special tokens, these
+    are used: `<s> text </s></s> pair </s>` for RoBERTa, all in segment 0. Long inputs are truncated
+    at the end, in a pair the longer text first. Works in a graph, with core operations only.
 
     Args:
         tokenizer: `GraphTokenizer` with the roles start, end and padding.
@@ -206,7 +220,7 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
         pairs: None, or string tensor (B,), the second texts.
         max_length: int, maximum number of tokens, including special ones.
         mask: None, or str such as "[MASK]" that represents the mask token in the texts; everything
-            else is plain text.
+            else is plain text. RoBERTa's takes the spaces before it.
 
     Returns:
         dict of int32 tensors (B, T): `input_ids`, `token_type_ids`, `attention_mask`.
@@ -221,7 +235,7 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
         >>> inputs["input_ids"].numpy().tolist(), inputs["token_type_ids"].numpy().tolist()
         ([[2, 5, 3, 6, 5, 3]], [[0, 0, 0, 1, 1, 1]])
     """
-    around = 2 if pairs is None else 3
+    around = special_count(tokenizer, 1 if pairs is None else 2)
     if max_length <= around:
         raise ArgumentError("max_length", f"at least {around + 1}", max_length)
     rows = _encoded(tokenizer, texts, mask)
@@ -238,17 +252,31 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
     return pad_segments(tokenizer, [_cut(rows, kept), _cut(others, most - kept)])
 
 
+def _frame(tokenizer, texts):
+    """See `GraphTokenizer.frame`; BERT's if the file adds no tokens."""
+    frame = tokenizer.frame(texts)
+    if frame:
+        return frame
+    start, end = tokenizer.start_id, tokenizer.end_id
+    return [(start, 0), (None, 0), (end, 0), *[(None, 1), (end, 1)][: 2 * (texts - 1)]]
+
+
+def special_count(tokenizer, texts=1):
+    """Return the number of special tokens that `text_inputs` adds to one text or two."""
+    return len(_frame(tokenizer, texts)) - texts
+
+
 def pad_segments(tokenizer, segments):
     """Same as `text_inputs`, but for ids: one or two ragged tensors (B, (T))."""
-    batch = segments[0].nrows()
-    start, end = (
-        tf.RaggedTensor.from_tensor(tf.fill([batch, 1], number))
-        for number in (tokenizer.start_id, tokenizer.end_id)
-    )
-    parts = [[start, segments[0], end], *([ids, end] for ids in segments[1:])]
-    framed = [tf.concat(part, 1) for part in parts]
-    ids = tf.concat(framed, 1)
-    types = tf.concat([part.with_values(part.values * 0 + n) for n, part in enumerate(framed)], 1)
+    batch, rest = segments[0].nrows(), iter(segments)
+    parts, types = [], []
+    for number, kind in _frame(tokenizer, len(segments)):
+        if number is None:
+            parts.append(next(rest))
+        else:
+            parts.append(tf.RaggedTensor.from_tensor(tf.fill([batch, 1], number)))
+        types.append(parts[-1].with_values(parts[-1].values * 0 + kind))
+    ids, types = tf.concat(parts, 1), tf.concat(types, 1)
     # At least one position, even without texts: models read the first token.
     shape = tf.stack([batch, tf.maximum(ids.bounding_shape(axis=1), 1)])
     dense = ids.to_tensor(tokenizer.pad_id, shape=shape)
@@ -263,11 +291,22 @@ def _encoded(tokenizer, texts, mask):
     """string (B,) -> ragged (B, (T))."""
     if mask is None:
         return tokenizer.encode(texts)
-    pieces = tf.strings.split(texts, mask)  # ragged (B, (P)), with a mask between two pieces
+    # Ragged (B, (P)), with a mask between two pieces.
+    pieces = tf.strings.split(_without_spaces(tokenizer, texts, mask), mask)
     ids = tokenizer.encode(pieces.values)
     masks = tf.fill([ids.nrows(), 1], tokenizer.mask_id)
     ids = tf.concat([ids, tf.RaggedTensor.from_tensor(masks)], 1)
     return pieces.with_values(ids).merge_dims(1, 2)[:, :-1]
+
+
+def _without_spaces(tokenizer, texts, mask):
+    """Drop the white space next to masks that belongs to the mask token, as RoBERTa's."""
+    [token] = (token for token in tokenizer.added_tokens if token.id == tokenizer.mask_id)
+    if not (token.lstrip or token.rstrip):
+        return texts
+    codes = np.flatnonzero(characters_of("white_space"))
+    spaces = "".join(["[", *(rf"\x{{{code:x}}}" for code in codes), "]*"])
+    return replaced(texts, token.lstrip * spaces + literal(mask) + token.rstrip * spaces, mask)
 
 
 def _cut(rows, most):

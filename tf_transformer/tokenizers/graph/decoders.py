@@ -16,40 +16,47 @@ from tf_transformer.tokenizers.graph.texts import (
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 
-def ids_around(part):
-    """Find the special tokens that a file adds around a single text."""
-    return ([], []) if part is None else function_for("post_processor", part, _MAKERS)(part)
+def frame_of(part, kind="single"):
+    """The special tokens that a file adds to a "single" text or a "pair", see `frame`."""
+    return [] if part is None else function_for("post_processor", part, _MAKERS)(part, kind)
 
 
-def _bert(part):
-    return [part["cls"][1]], [part["sep"][1]]
+def _bert(part, kind):
+    start, end = part["cls"][1], part["sep"][1]
+    frame = [(start, 0), (None, 0), (end, 0)]
+    return frame if kind == "single" else [*frame, (None, 1), (end, 1)]
 
 
-def _sequence(part):
-    sides = [ids_around(inner) for inner in part["processors"]]
-    sides = [side for side in sides if side != ([], [])]
-    if len(sides) > 1:  # the second would apply to each token of the first
+def _roberta(part, kind):
+    frame, end = _bert(part, "single"), (part["sep"][1], 0)
+    return frame if kind == "single" else [*frame, end, (None, 0), end]
+
+
+def _sequence(part, kind):
+    frames = [frame for inner in part["processors"] if (frame := frame_of(inner, kind))]
+    if len(frames) > 1:  # the second would apply to each token of the first
         raise UnsupportedPart.of("post_processor", "one that adds tokens", part["processors"])
-    return sides[0] if sides else ([], [])
+    return frames[0] if frames else []
 
 
-def _template(part):
-    sides, names = [[], []], []
-    for piece in part["single"]:
-        [(kind, content)] = piece.items()
-        if kind == "Sequence":
-            names.append(content["id"])
-        else:
-            sides[len(names) > 0] += part["special_tokens"][content["id"]]["ids"]
-    if names != ["A"]:
-        raise UnsupportedPart.of("post_processor.single", "the text once", part["single"])
-    return tuple(sides)
+def _template(part, kind):
+    frame, names = [], []
+    for piece in part[kind]:
+        [(which, content)] = piece.items()
+        is_text = which == "Sequence"
+        names += [content["id"]] if is_text else []
+        ids = [None] if is_text else part["special_tokens"][content["id"]]["ids"]
+        frame += [(number, content.get("type_id", 0)) for number in ids]
+    if names != (["A"] if kind == "single" else ["A", "B"]):
+        expected = "the text once" if kind == "single" else "both texts once, in their order"
+        raise UnsupportedPart.of(f"post_processor.{kind}", expected, part[kind])
+    return frame if len(frame) > len(names) else []
 
 
 _MAKERS = {
     "BertProcessing": _bert,
-    "ByteLevel": lambda _: ([], []),  # it changes offsets only
-    "RobertaProcessing": _bert,
+    "ByteLevel": lambda *_: [],  # it changes offsets only
+    "RobertaProcessing": _roberta,
     "Sequence": _sequence,
     "TemplateProcessing": _template,
 }

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_transformer import tokenizers as package
 from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.graph.added_tokens import AddedTokens
-from tf_transformer.tokenizers.graph.decoders import Decoder, ids_around
+from tf_transformer.tokenizers.graph.decoders import Decoder, frame_of
 from tf_transformer.tokenizers.graph.normalizers import build_normalizer
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
 from tf_transformer.tokenizers.graph.texts import Texts, lookup_table
@@ -64,7 +64,9 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             is_start_kept = part("normalizer") is None and not self._finds_any
             self._split = build_pre_tokenizer(part("pre_tokenizer"), is_start_kept)
             self._decoder = Decoder(file, self._spelling)
-            self._before, self._after = ids_around(part("post_processor"))
+            ids = [number for number, _ in frame_of(part("post_processor"))] or [None]
+            place = ids.index(None)
+            self._before, self._after = ids[:place], ids[place + 1 :]
             self._build_model(file)
             self._build_words(file)
         except KeyError as error:
@@ -93,6 +95,27 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             expected = "a tokenizer.json that can run in a graph"
             remedy = f"{error} The Python tokenizer can read it."
             raise UnsupportedPart("path", expected, path, remedy) from error
+
+    @property
+    def added_tokens(self):
+        """Tuple of `AddedToken`s, of the file."""
+        return self._file.added_tokens
+
+    def frame(self, texts=1):
+        """Return the special tokens that the file adds around one text, or around and between two.
+
+        Returns:
+            list of (id, segment), in order, with the id None for a text; empty if it adds none.
+
+        Raises:
+            ValueError: If the file adds them to a pair in a way that is not supported.
+        """
+        part = self._file.content.get("post_processor")
+        try:
+            return frame_of(part, "single" if texts == 1 else "pair")
+        except (KeyError, *_OF_ANOTHER_TYPE) as error:
+            expected = "settings of the right type"
+            raise UnsupportedPart.of("post_processor", expected, error) from error
 
     def encode(self, strings, add_special_tokens=False):
         """Turn texts into ids.

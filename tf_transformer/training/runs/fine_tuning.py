@@ -14,7 +14,7 @@ from tf_transformer.data.batches import prefetched
 from tf_transformer.distribution import current_workers, lost_workers_named, own_rows
 from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.sentence_encoder import TwoTowers
-from tf_transformer.models.bert.text_inputs import pad_segments
+from tf_transformer.models.bert.text_inputs import pad_segments, special_count
 from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy
@@ -158,7 +158,8 @@ def text_batches(tokenizer, rows, settings, shuffle=False):
 def token_ids(tokenizer, texts, max_length):
     """Tokenize texts once; doing it in every pass would copy the tables each time."""
     parts = [texts[first : first + AT_ONCE] for first in range(0, len(texts), AT_ONCE)]
-    return tf.concat([tokenizer.encode(part)[:, : max_length - 2] for part in parts], 0)
+    most = max_length - special_count(tokenizer)
+    return tf.concat([tokenizer.encode(part)[:, :most] for part in parts], 0)
 
 
 def fine_tuning_optimizer(settings, steps):
@@ -175,7 +176,7 @@ def fine_tuning_optimizer(settings, steps):
 
 def check_model(model, tokenizer, settings):
     """Check that texts fit the model."""
-    most = model.config.max_position_embeddings
+    most = model.config.max_length
     if settings.max_length > most:
         expected = f"at most {most}, the positions of the model"
         raise ArgumentError("max_length", expected, settings.max_length)

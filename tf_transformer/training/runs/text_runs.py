@@ -18,7 +18,12 @@ from tf_transformer.distribution import current_workers
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
-from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining
+from tf_transformer.models.bert import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    read_config,
+)
 from tf_transformer.models.bert.text_inputs import read_bert_vocabulary, write_bert_vocabulary
 from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.tokenizers import BPETokenizer, WordPieceTokenizer, bert_pipeline
@@ -208,6 +213,9 @@ class PretrainingRun(TextRun):
         """Whether next sentences are learned."""
         if self.preset.next_sentence is not None:
             return self.preset.next_sentence
+        file = self.start and os.path.join(self.start, "config.json")
+        if file and os.path.isfile(file) and read_config(file).family is not None:
+            return False  # DistilBERT and ELECTRA have no such head
         sizes = [len(document) for document in self.train_documents]
         return sum(size for size in sizes if size > 1) > sum(sizes) / 2
 
@@ -250,7 +258,7 @@ class PretrainingRun(TextRun):
         return WordPieceTokenizer.train(texts, self.preset.vocab_size, pipeline)
 
     def _write_tokenizer(self, tokenizer, model):
-        write_bert_vocabulary(self.folder, tokenizer, model.config.max_position_embeddings)
+        write_bert_vocabulary(self.folder, tokenizer, model.config.max_length)
 
     def _both_batches(self, tokenizer):
         train, validation = super()._both_batches(tokenizer)
@@ -300,7 +308,7 @@ class PretrainingRun(TextRun):
         if self.start is not None:
             model = cls.from_pretrained(self.start, new_head=None, **dropout)
             check_vocabulary(model, tokenizer, "start")
-            most = model.config.max_position_embeddings
+            most = model.config.max_length
             if preset.lengths[-1] > most:
                 expected = f"at most {most}, the positions in {self.start}"
                 raise ArgumentError("lengths", expected, preset.lengths)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import parse_json
 from tf_transformer.layers.architecture import Architecture
-from tf_transformer.models.bert.bert_config import BertConfig
+from tf_transformer.models.bert.bert_config import FAMILIES, BertConfig, Family
 
 
 class Fields(NamedTuple):
@@ -52,7 +52,7 @@ tie_word_embeddings | used | false is refused by models that predict words, sinc
     is the table of word embeddings; other models have no such layer
 pruned_heads | used | how many heads are left in each layer
 model_type architectures | used | the kind of model
-architecture layer_sizes pooler_activation | used | fields of this library
+architecture layer_sizes pooler_activation family qa_dropout | used | fields of this library
 position_embedding_type | ["absolute"] | relative positions inside attention
 is_decoder add_cross_attention is_encoder_decoder |
     [false] | decoders, in which tokens do not attend to later tokens
@@ -91,7 +91,8 @@ assistant_confidence_threshold assistant_lookbehind bad_words_ids begin_suppress
     return_dict_in_generate suppress_tokens target_lookbehind task_specific_params temperature top_k
     top_p typical_p | harmless | only for text generation with transformers
 summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
-    summary_last_dropout | harmless | for other kinds of models; BERT does not read them
+    summary_last_dropout | harmless | for other kinds of models, and for ELECTRA's choice among
+    several texts, which is not supported
 pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
     down_scale_factor gap_size net_structure_type num_memory_blocks |
     harmless | Google's own code does not read them
@@ -101,13 +102,43 @@ _commit_hash _name_or_path finetuning_task language name name_or_path net_type
     transformers.js_config transformers_version | harmless | origin and use of the file
 """)
 
+# What differs in the config.json of BERT's relatives, by `model_type`.
+_ROBERTA = _read_table("""
+pad_token_id | used | ids that equal it are padding; positions of tokens are counted from the next
+    number
+embedding_size num_hidden_groups inner_group_num | [] | fields of ALBERT
+""")
+RELATIVES = {
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "distilbert": _read_table("""
+dim n_layers n_heads hidden_dim | used | sizes; compared with the shapes of the weights
+activation | used | as `hidden_act` of BERT
+dropout attention_dropout seq_classif_dropout qa_dropout |
+    used | rates in training: of layers, of attention weights, before a text classifier, before
+    answers to questions
+sinusoidal_pos_embds | harmless | the weights contain the table of positions, whatever it began as
+tie_weights_ | harmless | no code reads it
+layer_norm_eps | [1e-12] | another number; DistilBERT's is fixed
+hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act hidden_dropout_prob
+    attention_probs_dropout_prob classifier_dropout classifier_dropout_prob type_vocab_size
+    embedding_size num_hidden_groups inner_group_num | [] | fields of BERT and ALBERT
+"""),
+    "electra": _read_table("""
+num_hidden_groups inner_group_num | [] | fields of ALBERT
+generator_size | harmless | how large the generator was that the discriminator was trained with
+"""),
+}
+
 # tokenizer_config.json next to a vocab.txt.
 TOKENIZER = read_table("""
 do_lower_case strip_accents tokenize_chinese_chars |
     used | how text is normalized; must agree with a tokenizer.json
 model_max_length | used | the maximum number of tokens of a sentence encoder whose
     sentence_bert_config.json has none
-tokenizer_class | ["BertTokenizer", "BertTokenizerFast"] | other tokenizers, with a vocab.txt
+tokenizer_class | ["BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer",
+    "DistilBertTokenizerFast", "ElectraTokenizer", "ElectraTokenizerFast"] |
+    other tokenizers, with a vocab.txt
 auto_map | [] | tokenizers with their own code
 do_basic_tokenize | [true] | splitting texts only at spaces
 clean_text | [true] | keeping control characters in texts
@@ -121,7 +152,8 @@ added_tokens_decoder additional_special_tokens extra_special_tokens |
     [[], {}] | added tokens with a vocab.txt; a tokenizer.json may have them
 truncation_side | ["right"] | cutting long texts at the start
 model_input_names |
-    [["input_ids", "token_type_ids", "attention_mask"]] | pairs of texts without token_type_ids
+    [["input_ids", "token_type_ids", "attention_mask"]] | pairs of texts without token_type_ids,
+    except for DistilBERT
 max_len max_length padding_side pad_to_multiple_of pad_token_type_id padding stride
     truncation_strategy |
     harmless | defaults of calls; padding never changes a result here, and the call has `max_length`
@@ -192,14 +224,27 @@ def read_json(path, kind=dict):
 _FIELDS = {field.name for field in dataclasses.fields(BertConfig)} - {"labels"}
 # For models without a Hugging Face class, so that `transformers` rejects them.
 _OWN = "tf_transformer_bert"
-_MODEL_TYPES = ("bert", "albert", _OWN)
+_MODEL_TYPES = ("bert", "albert", *RELATIVES, _OWN)
 _PRUNED = "pruned_heads"  # of Hugging Face: layer -> numbers of the heads that are gone
 _NEEDED = {
     "bert": ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
     "albert": ("vocab_size", "hidden_size", "embedding_size", "num_hidden_groups", "hidden_act"),
 }
+_NEEDED["roberta"] = _NEEDED["xlm-roberta"] = _NEEDED["bert"]
+_NEEDED["distilbert"] = (*_NEEDED["bert"], "intermediate_size")
+_NEEDED["electra"] = (*_NEEDED["distilbert"], "embedding_size")
 _MOST_LABELS = 100_000  # without names
 _OTHER_NAMES = {"classifier_dropout_prob": "classifier_dropout"}  # ALBERT's
+_DISTILBERT_NAMES = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "hidden_dim": "intermediate_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "seq_classif_dropout": "classifier_dropout",
+}
 # What a cross-encoder of sentence-transformers applies to its logits -> `problem_type`, for one
 # class and for several; None is Hugging Face's default for their number.
 _ON_LOGITS = {
@@ -209,7 +254,7 @@ _ON_LOGITS = {
 
 
 def read_config(path, *, ignored_fields=(), **changes):
-    """Read the configuration of a BERT or an ALBERT, a `BertConfig`.
+    """Read the configuration of a BERT, an ALBERT or another relative of BERT, a `BertConfig`.
 
     `id2label` gives the `labels`; docs/checkpoint_fields.md has the other fields.
 
@@ -229,14 +274,21 @@ def read_config(path, *, ignored_fields=(), **changes):
         >>> read_config("config.json").hidden_size
         24
     """
-    content = read_json(path)
-    model_type = content.get("model_type", "albert" if "num_hidden_groups" in content else "bert")
+    file = read_json(path)
+    model_type = file.get("model_type", "albert" if "num_hidden_groups" in file else "bert")
     if model_type not in _MODEL_TYPES:
         expected = f"one of {', '.join(_MODEL_TYPES)} in {path}"
         raise ArgumentError("model_type", expected, f"{model_type!r}")
-    check_fields(content, CONFIG, path, ignored_fields)
-    content = {_OTHER_NAMES.get(key, key): value for key, value in content.items()}
+    check_fields(file, (*CONFIG, *RELATIVES.get(model_type, ())), path, ignored_fields)
+    names = _DISTILBERT_NAMES if model_type == "distilbert" else _OTHER_NAMES
+    content = {names.get(key, key): value for key, value in file.items()}
     fields = {name: value for name, value in content.items() if name in _FIELDS}
+    if model_type in RELATIVES:
+        fields["family"] = model_type
+    if model_type == "electra" and fields.get("embedding_size") == fields.get("hidden_size"):
+        fields["embedding_size"] = None  # embeddings as wide as the layers are not mapped
+    if FAMILIES.get(fields.get("family"), Family("Bert")).pad_token_id is None:
+        fields.pop("pad_token_id", None)  # only the tokenizer's
     fields["labels"] = _labels(content, path)
     if fields.get("problem_type") is None and "problem_type" not in changes:
         labels = changes.get("labels", fields["labels"]) or ()
@@ -246,7 +298,9 @@ def read_config(path, *, ignored_fields=(), **changes):
         fields["hidden_act"] = "gelu_new"  # what Google's ALBERT code computes for this name
     missing = [name for name in _NEEDED.get(model_type, ()) if name not in fields]
     if missing:
-        raise ArgumentError("path", f"{', '.join(missing)} in {path}", f"only {', '.join(content)}")
+        theirs = {name: key for key, name in names.items()}
+        expected = ", ".join(theirs.get(name, name) for name in missing)
+        raise ArgumentError("path", f"{expected} in {path}", f"only {', '.join(file)}")
     config = BertConfig(**{**fields, **changes})
     pruned = content.get(_PRUNED)
     return _without_heads(config, pruned, path) if pruned else config
@@ -270,14 +324,30 @@ def config_file(config, model_name, architecture=None):
         fields["id2label"] = {str(n): label for n, label in enumerate(labels)}
         fields["label2id"] = {label: n for n, label in enumerate(labels)}
     model_type = model_type_of(config, architecture)
-    if model_type == "bert" and (config.embedding_size or config.num_hidden_groups):
-        model_type = _OWN
-    pruned = _pruned_heads(config) if config.layer_sizes and model_type == "bert" else None
+    groups, width = config.num_hidden_groups, config.embedding_size
+    if model_type == "electra":
+        is_published = not groups and width != config.hidden_size
+    elif model_type == "distilbert":
+        is_published = not (groups or width) and config.layer_norm_eps == 1e-12
+    else:
+        is_published = model_type == "albert" or not (groups or width)
+    model_type = model_type if is_published else _OWN
+    is_pruned = config.layer_sizes and model_type not in ("albert", _OWN)
+    pruned = _pruned_heads(config) if is_pruned else None
     if pruned is not None:
         fields[_PRUNED] = pruned
         del fields["layer_sizes"]
     if "pooler_activation" in fields or "layer_sizes" in fields:
         model_type = _OWN
+    if model_type in RELATIVES:
+        del fields["family"]
+        model_name = model_name.replace("Bert", config.traits.prefix, 1)
+    if model_type == "electra":
+        fields["embedding_size"] = config.embedding_width
+    if model_type == "distilbert":
+        del fields["type_vocab_size"], fields["layer_norm_eps"]
+        there = {ours: theirs for theirs, ours in _DISTILBERT_NAMES.items()}
+        fields = {there.get(name, name): value for name, value in fields.items()}
     if model_type == "albert":
         # Hugging Face has no ALBERT with only the sentence order head.
         model_name = model_name.replace("BertForNextSentencePrediction", "BertModel")
@@ -288,9 +358,11 @@ def config_file(config, model_name, architecture=None):
 
 
 def model_type_of(config, architecture=None):
-    """Return the `model_type` of a model's weight names: "bert", "albert" or its own."""
+    """Return the `model_type` of a model's weight names: Hugging Face's or its own."""
     if architecture is not None:
         return _OWN
+    if config.family is not None:
+        return config.family
     return "albert" if config.num_hidden_groups and config.embedding_size else "bert"
 
 

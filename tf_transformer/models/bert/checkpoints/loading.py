@@ -35,22 +35,24 @@ classifiers/layer_{n}/       =                                    classifiers.{n
 cls/squad/kernel             cls/squad/output_weights             qa_outputs.weight
 cls/squad/bias               cls/squad/output_bias                qa_outputs.bias
 """
+_LAYERS = """
+bert/encoder/layer_{n}/attention/self/query/ =  MODEL.encoder.layer.{n}.attention.self.query.
+bert/encoder/layer_{n}/attention/self/key/   =  MODEL.encoder.layer.{n}.attention.self.key.
+bert/encoder/layer_{n}/attention/self/value/ =  MODEL.encoder.layer.{n}.attention.self.value.
+bert/encoder/layer_{n}/attention/output/dense/     =  MODEL.encoder.layer.{n}.attention.output.dense.
+bert/encoder/layer_{n}/attention/output/LayerNorm/ =  MODEL.encoder.layer.{n}.attention.output.LayerNorm.
+bert/encoder/layer_{n}/intermediate/dense/   =  MODEL.encoder.layer.{n}.intermediate.dense.
+bert/encoder/layer_{n}/output/dense/         =  MODEL.encoder.layer.{n}.output.dense.
+bert/encoder/layer_{n}/output/LayerNorm/     =  MODEL.encoder.layer.{n}.output.LayerNorm.
+bert/pooler/dense/                           =  MODEL.pooler.dense.
+"""  # noqa: E501
 _BERT = """
-bert/encoder/layer_{n}/attention/self/query/ =  bert.encoder.layer.{n}.attention.self.query.
-bert/encoder/layer_{n}/attention/self/key/   =  bert.encoder.layer.{n}.attention.self.key.
-bert/encoder/layer_{n}/attention/self/value/ =  bert.encoder.layer.{n}.attention.self.value.
-bert/encoder/layer_{n}/attention/output/dense/     =  bert.encoder.layer.{n}.attention.output.dense.
-bert/encoder/layer_{n}/attention/output/LayerNorm/ =  bert.encoder.layer.{n}.attention.output.LayerNorm.
-bert/encoder/layer_{n}/intermediate/dense/   =  bert.encoder.layer.{n}.intermediate.dense.
-bert/encoder/layer_{n}/output/dense/         =  bert.encoder.layer.{n}.output.dense.
-bert/encoder/layer_{n}/output/LayerNorm/     =  bert.encoder.layer.{n}.output.LayerNorm.
-bert/pooler/dense/                           =  bert.pooler.dense.
 cls/predictions/transform/dense/             =  cls.predictions.transform.dense.
 cls/predictions/transform/LayerNorm/         =  cls.predictions.transform.LayerNorm.
 cls/predictions/output_bias                  =  cls.predictions.bias
 cls/seq_relationship/kernel  cls/seq_relationship/output_weights  cls.seq_relationship.weight
 cls/seq_relationship/bias    cls/seq_relationship/output_bias     cls.seq_relationship.bias
-"""  # noqa: E501
+"""
 
 _GROUP = "bert/encoder/transformer/group_{n}/inner_group_0"
 _LAYER = "albert.encoder.albert_layer_groups.{n}.albert_layers.0"
@@ -71,6 +73,50 @@ cls/seq_relationship/kernel  cls/seq_relationship/output_weights  sop_classifier
 cls/seq_relationship/bias    cls/seq_relationship/output_bias     sop_classifier.classifier.bias
 """  # noqa: E501
 
+# The relatives below have no checkpoints of TensorFlow here.
+_OWN_LAYER = """
+classifier/dense/                            -  classifier.dense.
+classifier/out_proj/                         -  classifier.out_proj.
+"""
+_ROBERTA = """
+cls/predictions/transform/dense/             -  lm_head.dense.
+cls/predictions/transform/LayerNorm/         -  lm_head.layer_norm.
+cls/predictions/output_bias                  -  lm_head.bias
+"""
+_ELECTRA = """
+bert/encoder/embedding_hidden_mapping_in/    -  MODEL.embeddings_project.
+cls/predictions/transform/dense/             -  generator_predictions.dense.
+cls/predictions/transform/LayerNorm/         -  generator_predictions.LayerNorm.
+cls/predictions/output_bias                  -  generator_lm_head.bias
+discriminator_predictions/dense/             -  discriminator_predictions.dense.
+discriminator_predictions/dense_prediction/  -  discriminator_predictions.dense_prediction.
+"""
+_DISTILBERT = """
+bert/encoder/layer_{n}/attention/self/query/ -  MODEL.transformer.layer.{n}.attention.q_lin.
+bert/encoder/layer_{n}/attention/self/key/   -  MODEL.transformer.layer.{n}.attention.k_lin.
+bert/encoder/layer_{n}/attention/self/value/ -  MODEL.transformer.layer.{n}.attention.v_lin.
+bert/encoder/layer_{n}/attention/output/dense/     -  MODEL.transformer.layer.{n}.attention.out_lin.
+bert/encoder/layer_{n}/attention/output/LayerNorm/ -  MODEL.transformer.layer.{n}.sa_layer_norm.
+bert/encoder/layer_{n}/intermediate/dense/   -  MODEL.transformer.layer.{n}.ffn.lin1.
+bert/encoder/layer_{n}/output/dense/         -  MODEL.transformer.layer.{n}.ffn.lin2.
+bert/encoder/layer_{n}/output/LayerNorm/     -  MODEL.transformer.layer.{n}.output_layer_norm.
+bert/pooler/dense/                           -  MODEL.pooler.dense.
+classifier/dense/                            -  pre_classifier.
+classifier/out_proj/                         -  classifier.
+cls/predictions/transform/dense/             -  vocab_transform.
+cls/predictions/transform/LayerNorm/         -  vocab_layer_norm.
+cls/predictions/output_bias                  -  vocab_projector.bias
+"""
+# Of each `model_type`: MODEL, and its own rows, which come before the shared ones.
+_TABLES = {
+    "bert": ("bert", _LAYERS + _BERT),
+    "albert": ("albert", _ALBERT),
+    "roberta": ("roberta", _LAYERS + _OWN_LAYER + _ROBERTA),
+    "xlm-roberta": ("roberta", _LAYERS + _OWN_LAYER + _ROBERTA),
+    "electra": ("electra", _LAYERS + _OWN_LAYER + _ELECTRA),
+    "distilbert": ("distilbert", _DISTILBERT),
+}
+
 # What files contain besides the weights: an optimizer's step and moments; position numbers; the
 # output projection, which is a copy of the word embeddings; an old name of its bias.
 _BESIDES = {
@@ -82,6 +128,10 @@ TIED = {
     "cls.predictions.decoder.bias": "cls.predictions.bias",
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
+    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+    "lm_head.decoder.bias": "lm_head.bias",
+    "generator_lm_head.weight": "electra.embeddings.word_embeddings.weight",
+    "vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight",
 }
 
 
@@ -124,12 +174,16 @@ def name_table(model_type, kind):
     """Return the names of one kind of model in one kind of file."""
     if model_type == "tf_transformer_bert":  # no other library can read it: its names are ours
         return NameTable((), "bert/", r"(?!bert/(embeddings|encoder)/).*")
-    text = _SHARED.replace("MODEL", model_type) + {"bert": _BERT, "albert": _ALBERT}[model_type]
+    if kind != "safetensors" and model_type not in ("bert", "albert"):
+        expected = f"safetensors of transformers for a model of type {model_type}"
+        raise ArgumentError("path", expected, "a TensorFlow checkpoint")
+    scope, own = _TABLES[model_type]
+    text = (own + _SHARED).replace("MODEL", scope)
     rows = []
     for ours, tensorflow, safetensors in (row.split() for row in text.split("\n") if row):
         there = safetensors if kind == "safetensors" else tensorflow
         rows.append((ours, ours if there == "=" else there))
-    prefix = f"{model_type}." if kind == "safetensors" else "bert/"
+    prefix = f"{scope}." if kind == "safetensors" else "bert/"
     return NameTable(tuple(rows), prefix, _BESIDES[kind])
 
 
