@@ -187,5 +187,12 @@ def test_bad_input():
         made(SHARED, layer_sizes=sizes)
     with pytest.raises(ValueError, match="model: expected layers with weights of their own"):
         prune_heads(made(SHARED), {"encoder": {0: [1]}})
+    for choice in (
+        {"attention_bias": "qkv"},
+        {"scale_embeddings": False},
+        {"embedding_norm": True},
+    ):
+        with pytest.raises(ValueError, match=f"expected the default {next(iter(choice))}"):
+            bert.Bert(bert.BertConfig(13, 8, 2, 2, 16), architecture=Architecture(**choice))
     with pytest.raises(ValueError, match="architecture: expected num_groups and embedding_size"):
         bert.Bert(bert.BertConfig(13, 8, 2, 2, 16), architecture=SHARED)

@@ -387,6 +387,7 @@ BERT_FILES = {"config.json": J, "model.safetensors": mutations.of_safetensors}
 SHARD = "shard-00000.tfrecord"
 BLOCK = "model/variables/variables.index"
 
+
 def _published(name, folder):
     shutil.copytree(VECTORS / "published" / name, folder / name)
 

@@ -16,6 +16,7 @@ from tf_transformer import (
     PreNorm,
     RMSNorm,
     RotaryPositions,
+    bert,
     greedy_decode,
 )
 from tf_transformer.models.hugging_face import load, save_pretrained
@@ -267,3 +268,26 @@ def test_a_model_made_here_is_written_for_transformers(tmp_path):
 
 def test_changes_replace_what_the_file_says():
     assert load(FOLDER / "gpt2", rate=0.5, dtype="bfloat16").decoder.rate == 0.5
+
+
+@pytest.mark.parametrize(
+    ("folder_name", "expected"),
+    [
+        ("BertModel", bert.Bert),
+        ("BertForPreTraining", bert.BertForPreTraining),
+        ("AlbertForSequenceClassification", bert.BertForSequenceClassification),
+        ("ElectraForPreTraining", bert.ElectraForPreTraining),
+        ("RobertaForMaskedLM", bert.BertForMaskedLM),
+    ],
+)
+def test_a_head_has_its_class(folder_name, expected):
+    assert type(load(FOLDER.parent / "bert" / folder_name)) is expected
+
+
+def test_a_head_without_a_class(tmp_path):
+    shutil.copytree(FOLDER.parent / "bert" / "BertModel", tmp_path / "bert")
+    config = json.loads((tmp_path / "bert" / "config.json").read_text())
+    config["architectures"] = ["BertForMultipleChoice"]
+    (tmp_path / "bert" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="architectures: .*got ..BertForMultipleChoice"):
+        load(tmp_path / "bert")

@@ -85,6 +85,10 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
                     "num_hidden_groups and embedding_size",
                     f"{sizes[0]} and {sizes[1]}",
                 )
+            for name in ("attention_bias", "scale_embeddings", "embedding_norm"):
+                if getattr(architecture, name) != getattr(Architecture, name):
+                    expected = f"the default {name}: BERT has its own embeddings and biases"
+                    raise ArgumentError("architecture", expected, getattr(architecture, name))
         if self.has_labels and not self.config.labels:
             raise ArgumentError("labels", "the names of the classes in the config", "none")
         self.unpad = unpad

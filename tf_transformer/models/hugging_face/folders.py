@@ -15,20 +15,33 @@ import tensorflow as tf
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.layers.architecture import Architecture
-from tf_transformer.models.bert.checkpoints.config_files import check_fields, read_json
+from tf_transformer.models import bert
+from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, check_fields, read_json
 from tf_transformer.models.bert.checkpoints.files import SafetensorsFile
 from tf_transformer.models.hugging_face.decoders import DECODERS
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.sizes import check_sizes
 
 FAMILIES = {**DECODERS, **TRANSLATORS}
+BERTS = ("bert", "albert", *RELATIVES)
+# The classes of `tf_transformer.bert` by the endings of the names in `architectures`.
+_CLASSES = {
+    "Model": bert.Bert,
+    "ForMaskedLM": bert.BertForMaskedLM,
+    "ForNextSentencePrediction": bert.BertForNextSentencePrediction,
+    "ForPreTraining": bert.BertForPreTraining,
+    "ForQuestionAnswering": bert.BertForQuestionAnswering,
+    "ForSequenceClassification": bert.BertForSequenceClassification,
+    "ForTokenClassification": bert.BertForTokenClassification,
+}
 _LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 
 def load(path, *, ignored_fields=(), **changes):
     """Create a built model from a published one's folder.
 
-    `model_type` of `config.json` determines the class; docs/published.md has the models.
+    `model_type` and `architectures` of `config.json` determine the class; docs/published.md has the
+    models.
 
     Args:
         path: str or Path, a folder with `config.json` and `model.safetensors`, or the parts that
@@ -38,7 +51,7 @@ def load(path, *, ignored_fields=(), **changes):
         changes: arguments of the class that replace what the file says, such as `rate` or `dtype`.
 
     Returns:
-        A built `LanguageModel` or `Transformer`.
+        A built `LanguageModel`, `Transformer` or model of `tf_transformer.bert`.
 
     Raises:
         FileNotFoundError: If a file is missing, or the weights are pickled.
@@ -60,9 +73,12 @@ def load(path, *, ignored_fields=(), **changes):
     content = read_json(file)
     model_type = content.get("model_type")
     try:
-        check_choice("model_type", model_type, list(FAMILIES))
+        check_choice("model_type", model_type, [*BERTS, *FAMILIES])
     except ArgumentError as error:
         raise error.inside(file) from None
+    if model_type in BERTS:
+        made = _bert_class(content, file)
+        return made.from_pretrained(path, ignored_fields=ignored_fields, **changes)
     family = FAMILIES[model_type]
     check_fields(content, family.fields, file, ignored_fields)
     given = {name: value for name, value in content.items() if value is not None}
@@ -74,6 +90,21 @@ def load(path, *, ignored_fields=(), **changes):
     model.build()
     _load(model, weights, family, arguments)
     return model
+
+
+def _bert_class(content, file):
+    """The class of a BERT or a relative, without `architectures` the bare model."""
+    names = content.get("architectures") or ["BertModel"]
+    name = f"{names[0]}" if isinstance(names, list) and len(names) == 1 else ""
+    [ending] = re.findall(
+        r"^(?:Bert|Albert|DistilBert|Electra|Roberta|XLMRoberta)(\w+)$", name
+    ) or [""]
+    if name == "ElectraForPreTraining":
+        return bert.ElectraForPreTraining
+    if ending in _CLASSES:
+        return _CLASSES[ending]
+    expected = f"one name that ends in {', '.join(_CLASSES)}, in {file}"
+    raise ArgumentError("architectures", expected, reprlib.repr(names))
 
 
 def _check_types(given, defaults, file):

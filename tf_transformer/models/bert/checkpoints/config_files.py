@@ -103,7 +103,7 @@ _commit_hash _name_or_path finetuning_task language name name_or_path net_type
 """)
 
 # What differs in the config.json of BERT's relatives, by `model_type`.
-_ROBERTA = _read_table("""
+_ROBERTA = read_table("""
 pad_token_id | used | ids that equal it are padding; positions of tokens are counted from the next
     number
 embedding_size num_hidden_groups inner_group_num | [] | fields of ALBERT
@@ -111,7 +111,7 @@ embedding_size num_hidden_groups inner_group_num | [] | fields of ALBERT
 RELATIVES = {
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
-    "distilbert": _read_table("""
+    "distilbert": read_table("""
 dim n_layers n_heads hidden_dim | used | sizes; compared with the shapes of the weights
 activation | used | as `hidden_act` of BERT
 dropout attention_dropout seq_classif_dropout qa_dropout |
@@ -124,7 +124,7 @@ hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act h
     attention_probs_dropout_prob classifier_dropout classifier_dropout_prob type_vocab_size
     embedding_size num_hidden_groups inner_group_num | [] | fields of BERT and ALBERT
 """),
-    "electra": _read_table("""
+    "electra": read_table("""
 num_hidden_groups inner_group_num | [] | fields of ALBERT
 generator_size | harmless | how large the generator was that the discriminator was trained with
 """),
