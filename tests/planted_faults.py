@@ -289,7 +289,7 @@ FAULTS = [
         ),
         # decoding
         (
-            "generation/decoding.py",
+            "generation/rules.py",
             "tokens = block % blocks * size + order % size",
             "tokens = block * size + order % size",
             "generation/test_top_sums.py",
@@ -302,8 +302,8 @@ FAULTS = [
         ),
         (
             "generation/beam_search.py",
-            "return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** length_penalty",
-            "return tf.cast(length, tf.float32) ** length_penalty",
+            'return ((5.0 + length) / 6.0 if length_divisor == "wu" else length) ** length_penalty',
+            "return length**length_penalty",
             "generation/test_beam_search.py",
         ),
         (
@@ -319,7 +319,7 @@ FAULTS = [
             "generation/test_sampling.py",
         ),
         (
-            "generation/decoding.py",
+            "generation/rules.py",
             "same = tf.range(count) + n - 1 < position",
             "same = tf.range(count) + n < position",
             "generation/test_greedy.py",
