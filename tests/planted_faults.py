@@ -307,6 +307,36 @@ FAULTS = [
             "generation/test_beam_search.py",
         ),
         (
+            "generation/beam_search.py",
+            "            if early_stopping:\n",
+            "            if not early_stopping:\n",
+            "generation/test_beam_search.py",
+        ),
+        (
+            "generation/beam_search.py",
+            "num_candidates = beam_size * (1 + max(1, len(rules.end_ids)))",
+            "num_candidates = beam_size * 2",
+            "generation/test_beam_search.py",
+        ),
+        (
+            "generation/beam_search.py",
+            "divisor = divisor_of(position + 1 - before)",
+            "divisor = divisor_of(position + 2 - before)",
+            "generation/test_beam_search.py",
+        ),
+        (
+            "generation/rules.py",
+            "(own.forced_first, position == 0)",
+            "(own.forced_first, position == 1)",
+            "generation/test_beam_search.py",
+        ),
+        (
+            "generation/rules.py",
+            "tf.reduce_all(same, -1) & (before >= 0)",
+            "tf.reduce_any(same, -1) & (before >= 0)",
+            "generation/test_beam_search.py",
+        ),
+        (
             "generation/decoding.py",
             "tf.stack([seed, position])",
             "tf.stack([seed, 0])",

@@ -72,7 +72,7 @@ def test_there_are_enough_cases():
 
 
 # Of each model, one with beams and rules.
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("number", [10, 14, 23])
 @pytest.mark.parametrize("way", ["a graph", "XLA"])
 def test_graph_and_xla_give_the_same_tokens(models, tmp_path, number, way):

@@ -46,6 +46,7 @@ def may_follow(
     no_repeat_ngram=0,
     bad_words=(),
     suppressed_first=(),
+    first=0,
     start=(),
 ):
     if token == 0 or (token == end and len(tokens) < min_length):
@@ -54,7 +55,7 @@ def may_follow(
     whole = (*start, *tokens, token)
     if any(whole[-len(word) :] == tuple(word) for word in bad_words):
         return False
-    if not tokens and token in suppressed_first:
+    if len(tokens) == first and token in suppressed_first:
         return False
     return not n or whole[-n:] not in {whole[i : i + n] for i in range(len(whole) - n)}
 
@@ -78,6 +79,7 @@ def choices(
     values = log_probabilities(model(tokens))
     for token in {*rules.get("start", ()), *tokens}:
         values[token] *= repetition_penalty
+    rules["first"] = int(forced_first is not None)
     left = [token for token in range(len(values)) if may_follow(tokens, token, **rules)]
     if renormalize:
         values = values - np.log(sum(np.exp(values[token]) for token in left))

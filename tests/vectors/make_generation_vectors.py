@@ -127,7 +127,8 @@ def filled(model, settings, inputs):
     found = [generated(model, ids, plain)[0][prompt(model, ids) :] for ids in inputs]
     pairs = [tuple(row[at : at + 2]) for row in found for at in range(len(row) - 1)]
     ordered = sorted(set(pairs), key=lambda pair: (-pairs.count(pair), pair))[:4]
-    firsts = sorted({row[0] for row in found} - set(settings["eos_token_id"]))[:3]
+    first = int("forced_bos_token_id" in settings)
+    firsts = sorted({row[first] for row in found} - set(settings["eos_token_id"]))[:3]
     single = next(token for token in range(10, 28) if token not in settings["eos_token_id"])
     values = {
         "frequent": [*map(list, ordered), [single], settings["eos_token_id"][:1]],

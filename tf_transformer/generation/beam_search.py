@@ -92,17 +92,8 @@ def beam_search(
     check_range("length_penalty", length_penalty, 0.0 if length_divisor == "wu" else IMPOSSIBLE)
     check_choice("early_stopping", early_stopping, (False, True, "never"))
     check_range("n_best", n_best, 1, beam_size)
-    rules = DecodingRules(
-        start_id,
-        end_id,
-        max_length,
-        limits,
-        min_length,
-        no_repeat_ngram,
-        pad_id,
-        prompt_lengths,
-        token_rules,
-    )
+    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
     num_candidates = beam_size * (1 + max(1, len(rules.end_ids)))
     if reorder is gather_rows and not callable(state):
         _check_rows(state, batch_size * beam_size)

@@ -272,17 +272,8 @@ def greedy_decode(
         >>> greedy_decode(count_up, (), 1, start_id=1, end_id=4, max_length=5).numpy().tolist()
         [[2, 3, 0, 0, 0]]
     """
-    rules = DecodingRules(
-        start_id,
-        end_id,
-        max_length,
-        limits,
-        min_length,
-        no_repeat_ngram,
-        pad_id,
-        prompt_lengths,
-        token_rules,
-    )
+    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
 
     def choose(logits, ids, position):
         return ids[:, 0]
@@ -359,17 +350,8 @@ def sample_decode(
         drawn = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1)
         return tf.gather(ids, drawn, batch_dims=1)
 
-    rules = DecodingRules(
-        start_id,
-        end_id,
-        max_length,
-        limits,
-        min_length,
-        no_repeat_ngram,
-        pad_id,
-        prompt_lengths,
-        token_rules,
-    )
+    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
     candidates = None if tf.is_tensor(top_k) else top_k
     return _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, jit_compile)
 

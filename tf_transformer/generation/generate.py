@@ -93,9 +93,9 @@ def generate(
         check_range(name, value, 1)
     for name, value in (("min_length", min_length), ("min_new_tokens", min_new_tokens)):
         check_range(name, value, 0)
-    new = 20 if max_length is None and max_new_tokens is None else max_new_tokens
-    limits = after_first(max_length, new)
-    limits = _checked_limits(model, limits, prompt_lengths, is_default=new != max_new_tokens)
+    is_default = max_length is None and max_new_tokens is None
+    limits = after_first(max_length, 20 if is_default else max_new_tokens)
+    limits = _checked_limits(model, limits, prompt_lengths, is_default)
     longest = tf.reduce_max(limits)
     options |= {
         "start_id": first,

@@ -92,9 +92,7 @@ class DecodingRules:
         check_range("min_length", self.min_length, 0)
         check_range("no_repeat_ngram", self.no_repeat_ngram, 0)
         for name in self.token_rules or ():
-            check_choice(
-                "token_rules", name, [field.name for field in dataclasses.fields(TokenRules)]
-            )
+            check_choice("token_rules", name, TokenRules.__dataclass_fields__)
 
     @functools.cached_property
     def tokens(self):
@@ -115,11 +113,10 @@ class DecodingRules:
         """What the rules say of each sentence, a dict of int32 (B,)."""
         limits = tf.fill((batch_size,), self.max_length)
         if self.limits is not None:
-            given = tf.cast(self.limits, tf.int32)
-            limits = tf.minimum(_checked_each("limits", given, batch_size, 1), limits)
+            limits = tf.minimum(_checked_each("limits", self.limits, batch_size, 1), limits)
 
         def of_each(name):
-            value = tf.cast(getattr(self, name), tf.int32)
+            value = tf.convert_to_tensor(getattr(self, name), tf.int32)
             if value.shape.rank == 0:
                 return tf.fill((batch_size,), value)
             return _checked_each(name, value, batch_size, 0)
@@ -147,6 +144,7 @@ def is_among(tokens, ids):
 
 def _checked_each(name, values, batch_size, least):
     """A number for each sentence, int32 (B,), after a check."""
+    values = tf.convert_to_tensor(values, tf.int32)
     if values.shape.rank != 1:
         expected = "one for each sentence, shape (B,)"
         raise ArgumentError(name, expected, f"shape {values.shape}")
@@ -205,10 +203,10 @@ def best_allowed(logits, offsets, count, history, position, rules, sentences):
         remedy = "Set it with tf.ensure_shape."
         raise ArgumentError("logits", expected, f"shape {logits.shape}", remedy)
     beams, everything = offsets.shape[-1], offsets.shape[-1] * logits.shape[-1]
-    of_rows = {name: tf.expand_dims(tf.repeat(x, beams), 1) for name, x in sentences.items()}
-    of_sentences = {name: tf.expand_dims(x, 1) for name, x in sentences.items()}
     if rules.no_repeat_ngram or rules.tokens != TokenRules():
+        of_rows = {name: tf.expand_dims(tf.repeat(x, beams), 1) for name, x in sentences.items()}
         logits = _ruled(logits, history, position, rules, of_rows)
+    of_sentences = {name: tf.expand_dims(x, 1) for name, x in sentences.items()}
     count = min(count or everything, everything)
     # A few extra candidates are cheaper than masking columns of all logits.
     may_bar_ends = tf.is_tensor(rules.min_length) or rules.min_length > 0
