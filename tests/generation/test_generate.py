@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer import LanguageModel, generate
+from tf_transformer import Ensemble, LanguageModel, generate
 from tf_transformer.models.hugging_face import generation_settings, load
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -173,8 +173,14 @@ def test_a_default_number_of_tokens(models):
         ("gpt2", tf.zeros((2, 0), tf.int32), {}, "inputs: expected at least one token"),
         ("bart", [[7, 8]], {}, "start_id: expected the id with which targets begin"),
         ("gpt2", [[7]], {"beams": {"beam_size": 2}, "sampling": {}}, "expected one of them"),
+        ("gpt2", [[7]], {"beams": {"n_best": 2}}, "beams: expected a dict with beam_size"),
     ],
 )
 def test_bad_input(models, name, inputs, options, message):
     with pytest.raises(ValueError, match=message):
         generate(models(name), inputs, end_id=2, **options)
+
+
+def test_other_models_are_refused():
+    with pytest.raises(ValueError, match="model: expected a LanguageModel or a Transformer, got"):
+        generate(Ensemble([LanguageModel(1, 8, 2, 16, 13, 9)]), [[7]], end_id=2)

@@ -11,6 +11,7 @@ from tf_transformer.functional.ids import asserted
 from tf_transformer.generation.beam_search import beam_search
 from tf_transformer.generation.decoding import greedy_decode, sample_decode
 from tf_transformer.generation.rules import check_range, is_among
+from tf_transformer.models.language_model import LanguageModel
 from tf_transformer.models.transformer import Transformer
 
 
@@ -75,6 +76,8 @@ def generate(
     """
     if beams is not None and sampling is not None:
         raise ArgumentError("beams, sampling", "one of them", "both")
+    if beams is not None and "beam_size" not in beams:
+        raise ArgumentError("beams", "a dict with beam_size", f"{beams!r}")
     beam_size = 1 if beams is None else beams["beam_size"]
     check_range("n_best", n_best, 1, beam_size if sampling is None else None)
     if sampling is not None and n_best > 1:
@@ -137,6 +140,8 @@ def _start(model, inputs, start_id, beam_size):
         state = model.start(inputs, 0, beam_size)
         batch_size = tf.shape(state["lineage"])[0]
         return state, tf.fill((batch_size,), start_id), tf.zeros((batch_size,), tf.int32)
+    if not isinstance(model, LanguageModel):
+        raise ArgumentError("model", "a LanguageModel or a Transformer", type(model).__name__)
     if start_id is not None:
         expected = "None for a language model, whose prompts begin with a token"
         raise ArgumentError("start_id", expected, start_id)
