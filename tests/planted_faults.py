@@ -289,7 +289,7 @@ FAULTS = [
         ),
         # decoding
         (
-            "generation/decoding.py",
+            "generation/rules.py",
             "tokens = block % blocks * size + order % size",
             "tokens = block * size + order % size",
             "generation/test_top_sums.py",
@@ -302,8 +302,38 @@ FAULTS = [
         ),
         (
             "generation/beam_search.py",
-            "return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** length_penalty",
-            "return tf.cast(length, tf.float32) ** length_penalty",
+            'return ((5.0 + length) / 6.0 if length_divisor == "wu" else length) ** length_penalty',
+            "return length**length_penalty",
+            "generation/test_beam_search.py",
+        ),
+        (
+            "generation/beam_search.py",
+            "            if early_stopping:\n",
+            "            if not early_stopping:\n",
+            "generation/test_beam_search.py",
+        ),
+        (
+            "generation/beam_search.py",
+            "num_candidates = beam_size * (1 + max(1, len(rules.end_ids)))",
+            "num_candidates = beam_size * 2",
+            "generation/test_beam_search.py",
+        ),
+        (
+            "generation/beam_search.py",
+            "divisor = divisor_of(position + 1 - before)",
+            "divisor = divisor_of(position + 2 - before)",
+            "generation/test_beam_search.py",
+        ),
+        (
+            "generation/rules.py",
+            "(own.forced_first, position == 0)",
+            "(own.forced_first, position == 1)",
+            "generation/test_beam_search.py",
+        ),
+        (
+            "generation/rules.py",
+            "tf.reduce_all(same, -1) & (before >= 0)",
+            "tf.reduce_any(same, -1) & (before >= 0)",
             "generation/test_beam_search.py",
         ),
         (
@@ -319,7 +349,7 @@ FAULTS = [
             "generation/test_sampling.py",
         ),
         (
-            "generation/decoding.py",
+            "generation/rules.py",
             "same = tf.range(count) + n - 1 < position",
             "same = tf.range(count) + n < position",
             "generation/test_greedy.py",

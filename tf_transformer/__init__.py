@@ -29,7 +29,8 @@ _HOMES = {
     "models": "LanguageModel Transformer with_vocab_size",
     "models.hugging_face": "load save_pretrained",
     "generation": (
-        "Ensemble beam_search continue_texts gather_rows greedy_decode repeat_rows sample_decode"
+        "Ensemble beam_search continue_texts gather_rows generate greedy_decode repeat_rows "
+        "sample_decode"
     ),
     "tokenizers": (
         "BPETokenizer GraphBPE GraphTokenizer GraphUnigram GraphWordPiece Tokenizer "

@@ -13,6 +13,15 @@ from table_steps import empty, step_of
 from tf_transformer import beam_search, greedy_decode
 
 PENALTIES = (0.0, 0.6, 1.3)
+TOKEN_RULES = [
+    {"bad_words": [[3], [4, 1]]},
+    {"bad_words": [[4, 4, 4], [1, 4, 3], [1, 1]], "counts_start": True},
+    {"suppressed_first": [1, 3], "renormalize": True},
+    {"forced_first": 3, "forced_last": 4, "suppressed_first": [3, 4]},
+    {"forced_last": END, "bad_words": [[4]], "renormalize": True},
+    {"repetition_penalty": 1.5, "counts_start": True},
+    {"repetition_penalty": 0.7, "renormalize": True},
+]
 
 
 class TestAgainstEnumeration:
@@ -63,6 +72,31 @@ class TestAgainstAPlainOne:
         models = [ref.random_model(seed, 5) for seed in range(7)]
         for model, actual in zip(models, search(models, 3, 9, n_best=3, **rules), strict=True):
             assert_same(actual, ref.beam_search(model, 5, 9, 0.6, 3, 3, end=END, **rules))
+
+    @pytest.mark.parametrize("rules", TOKEN_RULES)
+    def test_token_rules(self, rules):
+        models = [ref.random_model(seed, 5) for seed in range(9)]
+        options = {"no_repeat_ngram": 3, "min_length": 2}
+        found = search(models, 3, 7, n_best=3, token_rules=rules, **options)
+        own = {name: value for name, value in rules.items() if name != "counts_start"}
+        own |= {"start": (1,)} if "counts_start" in rules else {}
+        differ = 0
+        for model, actual in zip(models, found, strict=True):
+            expected = ref.beam_search(model, 5, 7, 0.6, 3, 3, end=END, **options, **own)
+            assert_same(actual, expected)
+            free = ref.beam_search(model, 5, 7, 0.6, 3, 3, end=END, **options)
+            differ += [tokens for _, tokens in free] != [tokens for _, tokens in expected]
+        assert differ > 4
+
+    @pytest.mark.parametrize("early_stopping", [False, True, "never"])
+    @pytest.mark.parametrize("length_penalty", [-0.5, 1.5])
+    def test_scores_and_stopping_of_transformers(self, length_penalty, early_stopping):
+        models = [ref.random_model(seed, 6, scale=1.0) for seed in range(17)]
+        options = {"length_divisor": "length", "early_stopping": early_stopping}
+        found = search(models, 3, 9, n_best=2, length_penalty=length_penalty, **options)
+        for model, actual in zip(models, found, strict=True):
+            arguments = (model, 6, 9, length_penalty, 3, 2)
+            assert_same(actual, ref.beam_search(*arguments, end=END, **options))
 
     def test_limits_of_their_own(self):
         models = [ref.random_model(seed, 7) for seed in range(5)]
@@ -231,3 +265,16 @@ def test_fewer_sentences_than_wanted():
     )
     assert np.isfinite(scores[0]).tolist() == [True] * 3 + [False] * 2
     assert ids[0, 3:].numpy().tolist() == [[0, 0]] * 2
+
+
+def test_several_end_tokens_leave_open_beams():
+    """The four likeliest extensions of two beams end, and a longer sentence wins."""
+
+    def step(tokens, state):
+        return tf.constant([[-99, -99, 2.0, 1.9, 0.8, 0.7]] * 2), state
+
+    options = {"length_penalty": 3.0, "length_divisor": "length", "pad_id": None}
+    ids, _ = beam_search(
+        step, (), 1, beam_size=2, start_id=1, end_id=(3, 2), max_length=5, n_best=2, **options
+    )
+    assert ids[0].numpy().tolist() == [[4, 4, 4, 4, 2], [4, 4, 4, 4, 3]]

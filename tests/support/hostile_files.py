@@ -46,6 +46,7 @@ from tf_transformer.models.bert.checkpoints.config_files import read_architectur
 from tf_transformer.models.bert.checkpoints.files import H5File, SafetensorsFile, TensorflowFile
 from tf_transformer.models.bert.sentence_encoder import read_pooling, write_pooling
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
+from tf_transformer.models.hugging_face import generation_settings
 from tf_transformer.tokenizers import GraphTokenizer, Tokenizer, train_subwords
 from tf_transformer.training import (
     LANGUAGE_MODEL_PRESETS,
@@ -377,6 +378,16 @@ def _draw(folder):
 
 
 J, B = mutations.of_json, mutations.of_bytes
+GENERATION = {
+    "eos_token_id": [2, 3],
+    "bad_words_ids": [[5], [6, 7]],
+    "suppress_tokens": [4],
+    "num_beams": 4,
+    "early_stopping": "never",
+    "length_penalty": 0.5,
+    "forced_eos_token_id": 2,
+    "typical_p": 1.0,
+}
 DOCUMENTS = TextSource(files=("texts.txt",))
 RUNS = {
     "translator": (TrainingRun, PRESETS["tiny"], PairSource(tsv="pairs.tsv")),
@@ -394,6 +405,13 @@ def _published(name, folder):
 
 READERS = [
     Reader("BERT config", _json("config.json", CONFIG), "config.json", J, _read_config),
+    Reader(
+        "generation config",
+        _json("generation_config.json", GENERATION),
+        "generation_config.json",
+        J,
+        generation_settings,
+    ),
     *(
         Reader(
             f"BERT folder, {file}",

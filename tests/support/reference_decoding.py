@@ -29,16 +29,61 @@ def log_p(model, sentence):
     return sum(log_probabilities(model(sentence[:at]))[token] for at, token in enumerate(sentence))
 
 
+def divisor(length, length_penalty, kind="wu"):
+    return {"wu": (5 + length) / 6, "length": length}[kind] ** length_penalty
+
+
 def score(model, sentence, length_penalty):
-    return log_p(model, sentence) / ((5 + len(sentence)) / 6) ** length_penalty
+    return log_p(model, sentence) / divisor(len(sentence), length_penalty)
 
 
-def may_follow(tokens, token, *, end, min_length=0, no_repeat_ngram=0):
+def may_follow(
+    tokens,
+    token,
+    *,
+    end,
+    min_length=0,
+    no_repeat_ngram=0,
+    bad_words=(),
+    suppressed_first=(),
+    first=0,
+    start=(),
+):
     if token == 0 or (token == end and len(tokens) < min_length):
         return False
     n = no_repeat_ngram
-    whole = (*tokens, token)
+    whole = (*start, *tokens, token)
+    if any(whole[-len(word) :] == tuple(word) for word in bad_words):
+        return False
+    if len(tokens) == first and token in suppressed_first:
+        return False
     return not n or whole[-n:] not in {whole[i : i + n] for i in range(len(whole) - n)}
+
+
+def choices(
+    model,
+    tokens,
+    limit,
+    *,
+    forced_first=None,
+    forced_last=None,
+    repetition_penalty=1.0,
+    renormalize=False,
+    **rules,
+):
+    """The log probability of each token that may follow."""
+    if forced_last is not None and len(tokens) + 1 == limit:
+        return {forced_last: 0.0}
+    if forced_first is not None and not tokens:
+        return {forced_first: 0.0}
+    values = log_probabilities(model(tokens))
+    for token in {*rules.get("start", ()), *tokens}:
+        values[token] *= repetition_penalty
+    rules["first"] = int(forced_first is not None)
+    left = [token for token in range(len(values)) if may_follow(tokens, token, **rules)]
+    if renormalize:
+        values = values - np.log(sum(np.exp(values[token]) for token in left))
+    return {token: values[token] for token in left}
 
 
 def every_sentence(vocabulary, limit, *, end, **rules):
@@ -61,21 +106,31 @@ def best_sentences(model, vocabulary, limit, length_penalty, count, *, end, **ru
     return sorted(all_of_them, reverse=True)[:count]
 
 
-def beam_search(model, vocabulary, limit, length_penalty, beams, count, *, end, **rules):
+def beam_search(
+    model,
+    vocabulary,
+    limit,
+    length_penalty,
+    beams,
+    count,
+    *,
+    end,
+    length_divisor="wu",
+    early_stopping="never",
+    **rules,
+):
     """Return [(score, sentence)] by the definition in `tf_transformer.beam_search`."""
     open_beams, finished = [(0.0, ())], []
     for length in range(1, limit + 1):
         extensions = [
-            (so_far + following[token], (*tokens, token))
+            (so_far + value, (*tokens, token))
             for so_far, tokens in open_beams
-            for following in [log_probabilities(model(tokens))]
-            for token in range(vocabulary)
-            if may_follow(tokens, token, end=end, **rules)
+            for token, value in choices(model, tokens, limit, end=end, **rules).items()
         ]
         extensions = sorted(extensions, reverse=True)[: 2 * beams]
-        divisor = ((5 + length) / 6) ** length_penalty
+        now = divisor(length, length_penalty, length_divisor)
         finished += [
-            (value / divisor, tokens)
+            (value / now, tokens)
             for value, tokens in extensions[:beams]
             if tokens[-1] == end or length == limit
         ]
@@ -83,7 +138,13 @@ def beam_search(model, vocabulary, limit, length_penalty, beams, count, *, end, 
         open_beams = [each for each in extensions if each[1][-1] != end][:beams]
         if not open_beams or len(finished) == beams == 1:
             break
-        reachable = open_beams[0][0] / ((5 + limit) / 6) ** length_penalty
-        if len(finished) >= count and reachable <= finished[count - 1][0]:
+        if early_stopping == "never":
+            best = max(now, divisor(limit, length_penalty, length_divisor))
+            enough = count
+        else:
+            best, enough = now, beams
+        if len(finished) < enough:
+            continue
+        if early_stopping is True or open_beams[0][0] / best <= finished[enough - 1][0]:
             break
     return finished[:count]

@@ -9,12 +9,14 @@ from tf_transformer.generation.decoding import (
     sample_decode,
 )
 from tf_transformer.generation.ensemble import Ensemble
+from tf_transformer.generation.generate import generate
 
 __all__ = [
     "Ensemble",
     "beam_search",
     "continue_texts",
     "gather_rows",
+    "generate",
     "greedy_decode",
     "repeat_rows",
     "sample_decode",

@@ -1,20 +1,19 @@
 """Beam search.
 
 Axes: B batch, K beams, R = B * K rows (row b * K + k is beam k of sentence b), L maximum length, V
-vocabulary, C = 2 K candidates, n sentences returned.
+vocabulary, C candidates, n sentences returned.
 """
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
-from tf_transformer.generation.decoding import (
+from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.generation.decoding import decode_loop, gather_rows, refuse_unusable
+from tf_transformer.generation.rules import (
     IMPOSSIBLE,
     DecodingRules,
+    TokenRules,
     best_allowed,
     check_range,
-    decode_loop,
-    gather_rows,
-    refuse_unusable,
 )
 
 
@@ -29,6 +28,8 @@ def beam_search(
     max_length,
     limits=None,
     length_penalty=0.6,
+    length_divisor="wu",
+    early_stopping="never",
     n_best=1,
     min_length=0,
     no_repeat_ngram=0,
@@ -36,6 +37,8 @@ def beam_search(
     resize=None,
     jit_compile=False,
     pad_id=0,
+    prompt_lengths=0,
+    token_rules=None,
 ):
     """Keep the K likeliest prefixes until no open one can become the best.
 
@@ -44,7 +47,8 @@ def beam_search(
     extensions of the open beams. If one of the first K ends or reaches the limit, its score is
     final; the K best such sentences are kept, and the K likeliest others stay open. A sentence is
     done when its n-th best score is at least what the likeliest open beam could still reach, with
-    the divisor at the length limit; a single beam when it ends, which is greedy decoding.
+    the divisor at the length limit; a single beam when it ends, which is greedy decoding. If there
+    are m > 1 end tokens, a step takes (1 + m) K extensions.
 
     Args:
         step: function `(tokens, state) -> (logits, state)`: tokens (R,) int32, logits (R, V).
@@ -53,9 +57,14 @@ def beam_search(
         batch_size: int or scalar int32 tensor, B.
         beam_size: int, K; the search is exhaustive if K is the number of possible sentences.
         start_id, end_id, max_length, limits, min_length, no_repeat_ngram, resize, jit_compile,
-            pad_id: see `greedy_decode`. A sentence that is cut at its limit is ranked by its score
-            so far; no end token is added or counted.
+            pad_id, prompt_lengths, token_rules: see `greedy_decode`. A sentence that is cut at its
+            limit is ranked by its score so far; no end token is added or counted. |y| does not
+            count `prompt_lengths`.
         length_penalty: float a >= 0; 0 compares probabilities, which favors short sentences.
+        length_divisor: "wu" as above, or "length", |y|^a with any a, as in transformers.
+        early_stopping: "never", as above: no other sentence could be better. Otherwise, a sentence
+            is done as soon as it has K finished ones (True), or when the worst of these is at least
+            the likeliest open beam's score at its present length (False), as in transformers.
         n_best: int, 1 to K, the size of the n-best list of each source.
         reorder: function `(state, rows) -> state`: row r continues from row `rows[r]`, always of
             the same sentence. By default, every tensor except scalars is gathered.
@@ -79,14 +88,20 @@ def beam_search(
         [[[2, 2], [2, 3]]]
     """
     check_range("beam_size", beam_size, 1)
-    check_range("length_penalty", length_penalty, 0.0)
+    check_choice("length_divisor", length_divisor, ("wu", "length"))
+    check_range("length_penalty", length_penalty, 0.0 if length_divisor == "wu" else IMPOSSIBLE)
+    check_choice("early_stopping", early_stopping, (False, True, "never"))
     check_range("n_best", n_best, 1, beam_size)
-    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram, pad_id)
+    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
+    num_candidates = beam_size * (1 + max(1, len(rules.end_ids)))
     if reorder is gather_rows and not callable(state):
         _check_rows(state, batch_size * beam_size)
 
     def extend(position, state, sentences):
-        done, limits = sentences["done"], tf.expand_dims(sentences["limits"], 1)  # (B,), (B, 1)
+        done, given = sentences["done"], {name: sentences[name] for name in of_sentences}
+        limits = tf.expand_dims(given["limits"], 1)  # (B, 1)
+        before = tf.expand_dims(given["prompt_lengths"], 1)
         logits, state = step(tf.reshape(sentences["tokens"], (-1,)), state)
         logits = tf.cast(logits, tf.float32)
         ids, log_p = sentences["beams"]
@@ -94,19 +109,22 @@ def beam_search(
         total = tf.reshape(tf.reduce_logsumexp(logits, axis=-1), tf.shape(log_p))  # (B, K)
         unusable = ~tf.math.is_finite(total) & (log_p > IMPOSSIBLE) & ~tf.expand_dims(done, 1)
 
+        if rules.tokens != TokenRules():  # which change log probabilities
+            logits, total = logits - tf.reshape(total, (-1, 1)), tf.zeros_like(total)
         offsets = tf.where(log_p > IMPOSSIBLE, log_p - total, IMPOSSIBLE)
         history = tf.reshape(ids, (-1, length))
         log_p, parents, tokens = best_allowed(
-            logits, offsets, 2 * beam_size, history, position, rules
+            logits, offsets, num_candidates, history, position, rules, given
         )  # (B, C)
-        ends = tf.equal(tokens, end_id)
+        ends = rules.is_end(tokens) & (position >= before)
         ids = tf.gather(ids, parents, batch_dims=1)  # (B, C, L)
-        written = tf.expand_dims(tf.where(ends, rules.filler, tokens), -1)
-        ids = tf.where(tf.equal(tf.range(length), position), written, ids)
+        written = tokens if pad_id is None else tf.where(ends, pad_id, tokens)
+        ids = tf.where(tf.equal(tf.range(length), position), tf.expand_dims(written, -1), ids)
 
         last = position + 1 >= limits  # (B, 1)
         finishing = (ends | last) & ~tf.expand_dims(done, 1)
-        scores = tf.where(finishing, log_p, IMPOSSIBLE) / _divisor(position + 1, length_penalty)
+        divisor = divisor_of(position + 1 - before)
+        scores = tf.where(finishing, log_p, IMPOSSIBLE) / divisor
         finished = tuple(
             tf.concat([old, new[:, :beam_size]], 1)
             for old, new in zip(sentences["output"], (ids, scores), strict=True)
@@ -118,27 +136,38 @@ def beam_search(
         first_rows = tf.expand_dims(tf.range(tf.shape(done)[0]) * beam_size, 1)  # (B, 1)
         state = reorder(state, tf.reshape(first_rows + parents, (-1,)))
         _, scores = finished  # (B, K)
-        reachable = beams[-1][:, :1] / _divisor(limits, length_penalty)
-        enough = reachable <= scores[:, n_best - 1 : n_best]
+        # Now, or at the limit if the divisor grows.
+        reachable = beams[-1][:, :1] / divisor
+        if early_stopping == "never":
+            reachable = tf.maximum(reachable, beams[-1][:, :1] / divisor_of(limits - before))
+            enough = reachable <= scores[:, n_best - 1 : n_best]
+        else:
+            enough = reachable <= scores[:, -1:]
+            if early_stopping:
+                enough |= scores[:, -1:] > IMPOSSIBLE
         if beam_size == 1:
             enough |= scores > IMPOSSIBLE
         done |= tf.squeeze(last | enough, 1)
         sentences = {
             "done": done,
-            "limits": sentences["limits"],
+            **given,
             "tokens": tf.where(tf.expand_dims(done, 1), rules.filler, tokens),
             "beams": tuple(beams),
             "output": finished,
         }
         return state, sentences, tf.reduce_any(unusable)
 
-    shape = (batch_size, beam_size)
+    def divisor_of(length):
+        length = tf.cast(tf.maximum(length, 1), tf.float32)  # within a prompt, there is none
+        return ((5.0 + length) / 6.0 if length_divisor == "wu" else length) ** length_penalty
+
+    shape, of_sentences = (batch_size, beam_size), rules.of_sentences(batch_size)
     no_ids = tf.fill((*shape, max_length), rules.filler)
     only_first = tf.where(tf.range(beam_size) == 0, 0.0, IMPOSSIBLE)
     sentences = {
         "done": tf.fill((batch_size,), False),
-        "limits": rules.sentence_limits(batch_size),
-        "tokens": tf.fill(shape, start_id),
+        **of_sentences,
+        "tokens": tf.broadcast_to(tf.expand_dims(of_sentences["start_id"], 1), shape),
         "beams": (no_ids, tf.broadcast_to(only_first, shape)),
         "output": (no_ids, tf.fill(shape, IMPOSSIBLE)),
     }
@@ -162,7 +191,3 @@ def _first(tensors, count):
     """The entries with the largest values of the last tensor: each (B, C, ...) to (B, K, ...)."""
     values, order = tf.math.top_k(tensors[-1], count)
     return *(tf.gather(tensor, order, batch_dims=1) for tensor in tensors[:-1]), values
-
-
-def _divisor(length, length_penalty):
-    return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** length_penalty

@@ -8,12 +8,8 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.generation.beam_search import beam_search
-from tf_transformer.generation.decoding import (
-    check_range,
-    greedy_decode,
-    sample_decode,
-    without_unused_ids,
-)
+from tf_transformer.generation.decoding import greedy_decode, sample_decode, without_unused_ids
+from tf_transformer.generation.rules import check_range
 from tf_transformer.models.sizes import check_vocabulary
 
 

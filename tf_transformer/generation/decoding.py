@@ -1,41 +1,12 @@
-"""The rules for the next token, the loop of all decoding, greedy decoding and sampling.
+"""The loop of all decoding, greedy decoding and sampling.
 
-Axes: B batch, K rows of a sentence, R = B * K rows, V vocabulary, C candidates, L maximum length.
+Axes: B batch, R rows, V vocabulary, L maximum length.
 """
-
-import dataclasses
-import math
-from numbers import Integral, Real
-from typing import Any
 
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-
-IMPOSSIBLE = -float("inf")
-
-
-def check_range(name, value, least, most=None, *, above=False):
-    """Check a setting: a number immediately, a tensor when the graph runs."""
-    if value is None:
-        return
-    expected = f"{'more than' if above else 'at least'} {least:g}"
-    if most is not None:
-        expected = f"{least:g} to {most:g}" if not above else f"{expected}, at most {most:g}"
-    if tf.is_tensor(value):
-        inside = value > least if above else value >= least
-        if value.dtype.is_floating:
-            inside &= tf.math.is_finite(value)
-        if most is not None:
-            inside &= value <= most
-        tf.debugging.Assert(tf.reduce_all(inside), [f"{name}: expected {expected}, got", value])
-        return
-    kind, words = (Integral, "a whole number") if isinstance(least, int) else (Real, "a number")
-    if isinstance(value, bool) or not isinstance(value, kind):
-        raise ArgumentError(name, words, f"{value!r}")
-    inside = value > least if above else value >= least  # NaN is outside too
-    if not inside or not math.isfinite(value) or (most is not None and value > most):
-        raise ArgumentError(name, expected, value)
+from tf_transformer.generation.rules import IMPOSSIBLE, DecodingRules, best_allowed, check_range
 
 
 def unusable(logits):
@@ -52,111 +23,6 @@ def refuse_unusable(failed_step):
     tf.debugging.Assert(failed_step < 0, [message, failed_step, remedy])
 
 
-@dataclasses.dataclass(frozen=True)
-class DecodingRules:
-    """Special tokens, lengths and the n-gram rule, shared by all decoding strategies."""
-
-    start_id: int
-    end_id: int
-    max_length: Any
-    limits: Any = None
-    min_length: int = 0
-    no_repeat_ngram: int = 0
-    pad_id: int | None = 0
-
-    def __post_init__(self):
-        check_range("pad_id", self.pad_id, 0)
-        check_range("end_id", self.end_id, 1 if self.pad_id == 0 else 0)
-        if self.pad_id == self.end_id:
-            expected = f"another id than the end token's, {self.end_id}, or None"
-            raise ArgumentError("pad_id", expected, self.pad_id)
-        check_range("max_length", self.max_length, 1)
-        check_range("min_length", self.min_length, 0)
-        check_range("no_repeat_ngram", self.no_repeat_ngram, 0)
-
-    @property
-    def filler(self):
-        """int, what follows the end of a sentence in the output."""
-        return self.end_id if self.pad_id is None else self.pad_id
-
-    def sentence_limits(self, batch_size):
-        """The maximum number of tokens of each sentence."""
-        if self.limits is None:
-            return tf.fill((batch_size,), self.max_length)
-        limits = tf.convert_to_tensor(self.limits, tf.int32)
-        if limits.shape.rank != 1:
-            expected = "one for each sentence, shape (B,)"
-            raise ArgumentError("limits", expected, f"shape {limits.shape}")
-        count = tf.size(limits)
-        message = ["limits: expected one for each of", batch_size, "sentences, got", count]
-        tf.debugging.Assert(tf.equal(count, batch_size), message)
-        check_range("limits", limits, 1)
-        return tf.minimum(limits, self.max_length)
-
-
-def top_sums(values, offsets, count):
-    """The largest `values[b * K + k, v] + offsets[b, k]` of each sentence, the first of ties."""
-    # As `tf.math.top_k` of (B, K * V), in two steps if that is long: the C entries are in the C
-    # blocks with the largest maxima, so only those are sorted. Finding a maximum is much cheaper.
-    width, rows = values.shape[-1], offsets.shape[-1]
-    batch = tf.shape(offsets)[0]
-    size = _block_size(width, rows, count)
-    blocks = -(-width // size)  # of a row, n
-    if width % size:
-        fill = [[0, 0], [0, blocks * size - width]]
-        values = tf.pad(values, fill, constant_values=IMPOSSIBLE)
-    values = tf.reshape(values, (batch, rows * blocks, size))  # (B, K * n, b)
-    offsets = tf.repeat(offsets, blocks, axis=1)  # (B, K * n)
-    largest = _plus(tf.reduce_max(values, axis=-1), offsets)
-    _, chosen = tf.math.top_k(largest, min(count, rows * blocks))
-    chosen = tf.sort(chosen, axis=-1)  # keeps ties in order
-    offsets = tf.expand_dims(tf.gather(offsets, chosen, batch_dims=1), -1)
-    sums = _plus(tf.gather(values, chosen, batch_dims=1), offsets)  # (B, C, b)
-    sums, order = tf.math.top_k(tf.reshape(sums, (batch, -1)), count)
-    block = tf.gather(chosen, order // size, batch_dims=1)  # (B, C)
-    tokens = block % blocks * size + order % size
-    # The padding of a last block is selected only where all remaining sums are -inf.
-    return sums, block // blocks, tf.minimum(tokens, width - 1)
-
-
-def _plus(values, offsets):
-    """The sums; -inf wherever the offset is -inf, since XLA ranks NaN above everything."""
-    return tf.where(offsets > IMPOSSIBLE, values + offsets, IMPOSSIBLE)
-
-
-def _block_size(width, rows, count):
-    """The size of the blocks of `top_sums`."""
-    # sqrt(K V / C): then finding the C blocks and searching them sort equally many numbers.
-    best = math.isqrt(rows * width // count)
-    if best < 4:  # nearly all are selected
-        return width
-    return min(range(best, 2 * best), key=lambda size: -width % size)  # the least padding
-
-
-def best_allowed(logits, offsets, count, history, position, rules):
-    """`top_sums` of the allowed tokens, of all with `count=None`: sums, rows and tokens (B, C)."""
-    # Never the padding, which marks the end of a sentence; no end token before `min_length` tokens;
-    # no repeated n-gram (Paulus et al. 2018, section 2.5).
-    if logits.shape[-1] is None:
-        expected = "a vocabulary of known size from the step function"
-        remedy = "Set it with tf.ensure_shape."
-        raise ArgumentError("logits", expected, f"shape {logits.shape}", remedy)
-    if rules.no_repeat_ngram:
-        logits = _without_repeats(logits, history, position, rules.no_repeat_ngram)
-    beams, everything = offsets.shape[-1], offsets.shape[-1] * logits.shape[-1]
-    count = min(count or everything, everything)
-    # A few extra candidates are cheaper than masking two columns of all logits.
-    more = min(count + beams * (1 + bool(rules.min_length)), everything)
-    sums, rows, tokens = top_sums(logits, offsets, more)
-    barred = tf.equal(tokens, rules.end_id) & (position < rules.min_length)
-    if rules.pad_id is not None:
-        barred |= tf.equal(tokens, rules.pad_id)
-    # NaN, which the loops report, must not rank first.
-    sums = tf.where(barred | tf.math.is_nan(sums), IMPOSSIBLE, sums)
-    sums, order = tf.math.top_k(sums, count)
-    return sums, tf.gather(rows, order, batch_dims=1), tf.gather(tokens, order, batch_dims=1)
-
-
 def without_unused_ids(step, num_tokens):
     """Return a step function that omits the logits of ids without a token."""
 
@@ -166,23 +32,6 @@ def without_unused_ids(step, num_tokens):
         return logits[:, :num_tokens] if has_more else logits, state
 
     return limited
-
-
-def _without_repeats(logits, history, position, n):
-    """Mask the tokens that followed an earlier occurrence of the last n - 1 tokens of the row."""
-    # A row with a single possible token, as in a prompt, is unchanged (see `LanguageModel.start`).
-    length = tf.shape(history)[1]
-    count = tf.maximum(length - n + 1, 0)  # of possible places of an n-gram
-    choice = tf.math.count_nonzero(logits > IMPOSSIBLE, axis=1, keepdims=True) > 1  # (R, 1)
-    last = tf.gather(history, tf.maximum(position - n + 1 + tf.range(n - 1), 0), axis=1)
-    same = tf.range(count) + n - 1 < position  # (L - n + 1,), whole n-grams
-    same = tf.broadcast_to(same, (tf.shape(history)[0], count))
-    for offset in range(n - 1):
-        same &= tf.equal(history[:, offset : offset + count], last[:, offset : offset + 1])
-    followed = history[:, n - 1 :]
-    rows = tf.broadcast_to(tf.expand_dims(tf.range(tf.shape(history)[0]), 1), tf.shape(followed))
-    most = tf.where(same & choice, IMPOSSIBLE, -IMPOSSIBLE)
-    return tf.tensor_scatter_nd_min(logits, tf.stack([rows, followed], -1), most)
 
 
 def gather_rows(state, rows):
@@ -327,21 +176,23 @@ def _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, j
         logits = tf.cast(logits, tf.float32)
         failed = tf.reduce_any(unusable(logits) & ~done)
         offsets = tf.zeros((tf.shape(logits)[0], 1))
-        logits, _, ids = best_allowed(logits, offsets, candidates, output, position, rules)
-        tokens = choose(logits, ids, position)  # (B,)
-        nothing_left = tf.equal(logits[:, 0], IMPOSSIBLE)
-        done |= tf.equal(tokens, rules.end_id) | nothing_left
-        tokens = tf.where(done, rules.filler, tokens)
+        given = {name: sentences[name] for name in of_sentences}
+        choice = best_allowed(logits, offsets, candidates, output, position, rules, given)
+        tokens = choose(choice[0], choice[2], position)  # (B,)
+        done |= tf.equal(choice[0][:, 0], IMPOSSIBLE)  # nothing is left
+        ends = rules.is_end(tokens) & (position >= given["prompt_lengths"])
+        tokens = tf.where(done | (ends & (rules.pad_id is not None)), rules.filler, tokens)
         here = tf.equal(tf.range(tf.shape(output)[1]), position)
         output = tf.where(here, tf.expand_dims(tokens, 1), output)
-        done |= position + 1 >= sentences["limits"]
+        done |= ends | (position + 1 >= given["limits"])
         return state, {**sentences, "done": done, "tokens": tokens, "output": output}, failed
 
+    of_sentences = rules.of_sentences(batch_size)
     sentences = {
         "done": tf.fill((batch_size,), False),
-        "limits": rules.sentence_limits(batch_size),
-        "tokens": tf.fill((batch_size,), rules.start_id),
+        "tokens": of_sentences["start_id"],
         "output": tf.fill((batch_size, rules.max_length), rules.filler),
+        **of_sentences,
     }
     output, failed_step = decode_loop(extend, state, sentences, resize, jit_compile)
     refuse_unusable(failed_step)
@@ -362,6 +213,8 @@ def greedy_decode(
     resize=None,
     jit_compile=False,
     pad_id=0,
+    prompt_lengths=0,
+    token_rules=None,
 ):
     """Choose the likeliest token at each step until every sentence has ended.
 
@@ -373,12 +226,13 @@ def greedy_decode(
         state: the first state for `step`, any nest of tensors whose shapes do not change; or a
             function without arguments that returns it, which `jit_compile` also compiles.
         batch_size: int or scalar int32 tensor, B.
-        start_id, end_id: int, the token fed first, and the one that ends a sentence; with an
-            `end_id` outside the vocabulary, every sentence runs to its limit.
+        start_id: int, or int32 tensor (B,), the token fed first.
+        end_id: int, or tuple of int, the tokens that end a sentence; with `()`, or an id outside
+            the vocabulary, every sentence runs to its limit.
         max_length: int or scalar int32 tensor, L >= 1.
         limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
             at L.
-        min_length: int, minimum number of tokens before the end token.
+        min_length: int, or int32 tensor (B,), minimum number of tokens before the end token.
         no_repeat_ngram: int n: no n-gram occurs twice in a sentence, unless a token is the only
             possible one, as in a prompt; 0 turns the rule off.
         resize: None, or function `(state, kept, room) -> state` that keeps the sentences at these
@@ -386,8 +240,23 @@ def greedy_decode(
             first, when the room is full, and to remove finished sentences. If the state has rows,
             pass `lambda state, kept, room: gather_rows(state, kept)`.
         jit_compile: bool, whether XLA compiles the loop; outside of a `tf.function`, in every call.
-        pad_id: int, the id of padding, which is not `end_id`; None if the vocabulary has none, and
-            the output ends in `end_id`.
+        pad_id: int, the id of padding, which is not `end_id`; None if the vocabulary has none:
+            the output then contains the end token, and the (first) `end_id` after it.
+        prompt_lengths: int32 tensor (B,), or 0, how many tokens at the beginning are a prompt's,
+            see `LanguageModel.start`: no rule applies to them, and none of them ends a sentence.
+        token_rules: None, or dict with any of these rules, those of transformers:
+            `forced_first`, `forced_last`: int, the first token if there is no prompt, and the token
+            at the limit; their log probability is 0.
+            `bad_words`: list of lists of int, sequences that do not occur.
+            `suppressed_first`: list of int, tokens that are not the first after the prompt, or the
+            first after `forced_first`.
+            `repetition_penalty`: float p > 0; the logits of tokens in the text so far are divided
+            by p, or multiplied if they are negative (Keskar et al. 2019, section 4.1). Beam search
+            applies it to log probabilities.
+            `renormalize`: bool, whether the probabilities of the tokens that are left sum to 1;
+            only matters in beam search.
+            `counts_start`: bool, whether the start token is a part of the text for these rules and
+            `no_repeat_ngram`.
 
     Returns:
         int32 tensor (B, L), token ids without the end token, padding after the end.
@@ -403,7 +272,8 @@ def greedy_decode(
         >>> greedy_decode(count_up, (), 1, start_id=1, end_id=4, max_length=5).numpy().tolist()
         [[2, 3, 0, 0, 0]]
     """
-    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram, pad_id)
+    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
 
     def choose(logits, ids, position):
         return ids[:, 0]
@@ -429,6 +299,8 @@ def sample_decode(
     resize=None,
     jit_compile=False,
     pad_id=0,
+    prompt_lengths=0,
+    token_rules=None,
 ):
     """Sample each token from the model's distribution until every sentence has ended.
 
@@ -439,8 +311,9 @@ def sample_decode(
 
     Args:
         step, state, batch_size, start_id, end_id, max_length, limits, min_length, no_repeat_ngram,
-            resize, jit_compile, pad_id: see `greedy_decode`. Each position in the batch has its own
-            random numbers, so a result depends on its position, and thus on `resize`.
+            resize, jit_compile, pad_id, prompt_lengths, token_rules: see `greedy_decode`. Each
+            position in the batch has its own random numbers, so a result depends on its position,
+            and thus on `resize`.
         temperature: float above 0, or scalar tensor; values below 1 make likely tokens likelier.
             For the limit 0, use `greedy_decode`.
         top_k: None, or int from 1 to V, or scalar int32 tensor of at least 1.
@@ -477,7 +350,8 @@ def sample_decode(
         drawn = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1)
         return tf.gather(ids, drawn, batch_dims=1)
 
-    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, no_repeat_ngram, pad_id)
+    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
     candidates = None if tf.is_tensor(top_k) else top_k
     return _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, jit_compile)
 

@@ -18,7 +18,7 @@ from tf_transformer.data.files import lock_file, replacing
 from tf_transformer.data.readers import check_plain_text, one_line, text_of_line
 from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
 from tf_transformer.export.translation.translator import cores
-from tf_transformer.generation.decoding import check_range
+from tf_transformer.generation.rules import check_range
 from tf_transformer.json_text import parse_json
 
 _MOST_AT_ONCE = 8  # each batch being decoded needs its own memory
