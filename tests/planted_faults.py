@@ -210,8 +210,8 @@ FAULTS = [
         ),
         (
             "layers/embeddings.py",
-            "x *= width**0.5 + nan_outside",
-            "x *= 1.0 + nan_outside",
+            "width**0.5 if self.scale else 1.0",
+            "1.0",
             "layers/test_layers_reference.py",
         ),
         (
@@ -362,9 +362,34 @@ FAULTS = [
         ),
         (
             "models/language_model.py",
-            "create_padding_mask(ids), causal=True",
-            "create_padding_mask(ids), causal=False",
+            "mask, causal=True",
+            "mask, causal=False",
             "models/test_language_model.py",
+        ),
+        # Published models
+        (
+            "layers/positions.py",
+            "tf.slice(table, (self.offset + start, 0)",
+            "tf.slice(table, (start, 0)",
+            "models/hugging_face/test_folders.py",
+        ),
+        (
+            "models/hugging_face/decoders.py",
+            "None if window is None else window - 1",
+            "window",
+            "models/hugging_face/test_folders.py",
+        ),
+        (
+            "models/transformer.py",
+            'if self._arguments["starts_with_padding"]:',
+            "if False:",
+            "models/hugging_face/test_folders.py",
+        ),
+        (
+            "models/hugging_face/translators.py",
+            'return arguments["d_model"] ** -0.5',
+            "return 1.0",
+            "models/hugging_face/test_folders.py",
         ),
         # BERT
         (
