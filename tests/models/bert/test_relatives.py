@@ -106,6 +106,8 @@ class TestPositions:
         ({"family": "roberta", "pad_token_id": -1}, "pad_token_id: expected an integer in"),
         ({"family": "roberta", "pad_token_id": 29}, "pad_token_id: expected an integer in"),
         ({"family": "roberta", "pad_token_id": 1.0}, "pad_token_id: expected an integer in"),
+        ({"family": "roberta", "pad_token_id": True}, "pad_token_id: expected an integer in"),
+        ({"family": ["roberta"]}, "family: expected one of roberta, .*, or None"),
         ({"family": "roberta", "pad_token_id": 12}, "max_position_embeddings: expected more than"),
         ({"pad_token_id": 1}, "pad_token_id: expected None, since the positions of this family"),
         ({"family": "electra", "pad_token_id": 1}, "pad_token_id: expected None"),
@@ -339,6 +341,7 @@ class TestFiles:
             ("ElectraModel", {"embedding_size": 12}, "embeddings_project.weight: in the file"),
             ("ElectraModel", {"model_type": "roberta"}, "embedding_size: expected None in"),
             ("XLMRobertaModel", {"model_type": "xlm-roberta-xl"}, "model_type: expected one of"),
+            ("RobertaModel", {"model_type": "bert", "family": [1]}, "family: expected one of"),
         ],
     )
     def test_configurations_that_are_refused(self, tmp_path, name, content, message):

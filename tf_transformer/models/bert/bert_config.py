@@ -216,7 +216,9 @@ class BertConfig:
             raise ArgumentError("pad_token_id", expected, self.pad_token_id)
         if not counted:
             return
-        is_id = isinstance(self.pad_token_id, Integral) and 0 <= self.pad_token_id < self.vocab_size
+        is_integer = isinstance(self.pad_token_id, Integral)
+        is_id = is_integer and 0 <= self.pad_token_id < self.vocab_size
+        is_id &= not isinstance(self.pad_token_id, bool)
         check_fields(
             self,
             ("pad_token_id", f"an integer in [0, {self.vocab_size})", is_id),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import parse_json
 from tf_transformer.layers.architecture import Architecture
-from tf_transformer.models.bert.bert_config import FAMILIES, BertConfig, Family
+from tf_transformer.models.bert.bert_config import FAMILIES, BertConfig
 
 
 class Fields(NamedTuple):
@@ -287,7 +287,8 @@ def read_config(path, *, ignored_fields=(), **changes):
         fields["family"] = model_type
     if model_type == "electra" and fields.get("embedding_size") == fields.get("hidden_size"):
         fields["embedding_size"] = None  # embeddings as wide as the layers are not mapped
-    if FAMILIES.get(fields.get("family"), Family("Bert")).pad_token_id is None:
+    counted = [name for name, family in FAMILIES.items() if family.pad_token_id is not None]
+    if fields.get("family") not in counted:
         fields.pop("pad_token_id", None)  # only the tokenizer's
     fields["labels"] = _labels(content, path)
     if fields.get("problem_type") is None and "problem_type" not in changes:
