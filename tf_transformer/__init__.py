@@ -27,7 +27,7 @@ _HOMES = {
         "point_wise_feed_forward_network"
     ),
     "models": "LanguageModel Transformer with_vocab_size",
-    "models.hugging_face": "load save_pretrained",
+    "models.hugging_face": "generation_settings load save_pretrained",
     "generation": (
         "Ensemble beam_search continue_texts gather_rows generate greedy_decode repeat_rows "
         "sample_decode"
@@ -57,12 +57,12 @@ _SAVED = {
     ),
     "models": "BaseModel DecodingModel",
     "models.bert": (
-        "_Attention Bert BertArchitectureLayer BertAttention BertEmbeddings BertEncoder "
-        "BertForMaskedLM BertForNextSentencePrediction BertForPreTraining "
-        "BertForQuestionAnswering BertForSequenceClassification BertForTokenClassification "
-        "BertLayer BERTLayerNorm BertLMHead BERTSelfAttention BertWithDense BertWithExits "
-        "BertWithHead ConfiguredLayer DrawnKernel PretrainedBert SentenceEncoder TwoTowers "
-        "UniLM"
+        "_Attention Bert BertArchitectureLayer BertAttention BertClassificationHead "
+        "BertEmbeddings BertEncoder BertForMaskedLM BertForNextSentencePrediction "
+        "BertForPreTraining BertForQuestionAnswering BertForSequenceClassification "
+        "BertForTokenClassification BertLayer BERTLayerNorm BertLMHead BERTSelfAttention "
+        "BertWithDense BertWithExits BertWithHead ConfiguredLayer DrawnKernel "
+        "ElectraForPreTraining PretrainedBert SentenceEncoder TwoTowers UniLM"
     ),
     "training": "RDrop _MeanOverLabels",
     "compression": "Distiller",

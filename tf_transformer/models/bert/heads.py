@@ -268,6 +268,7 @@ class BertForQuestionAnswering(BertWithDense):
     reads = "sequence_output"
 
     def new_dropout(self):
+        """See `BertWithDense`; only DistilBERT has one here."""
         rate = self.config.qa_dropout
         return None if rate is None else Dropout(rate, dtype=self.dtype_policy)
 
@@ -325,17 +326,21 @@ class BertForSequenceClassification(BertWithDense):
 
     @classmethod
     def pooler_use_with(cls, config):
+        """See `PretrainedBert`; a head with a layer of its own has no pooler."""
         return "unused" if config.traits.classifier_activation else cls.pooler_use
 
     def new_dropout(self):
+        """See `BertWithDense`; a head with a layer of its own has its own."""
         return None if self.config.traits.classifier_activation else super().new_dropout()
 
     def new_dense(self, units, name):
+        """See `BertWithDense`."""
         if self.config.traits.classifier_activation:
             return BertClassificationHead(self.config, name=name, dtype=self.dtype_policy)
         return super().new_dense(units, name)
 
     def head(self, outputs, training=None):
+        """See `BertWithHead`."""
         if self.config.traits.classifier_activation:
             return self.classifier(outputs["sequence_output"][:, 0], training=training)
         return super().head(outputs, training)
@@ -368,6 +373,7 @@ class BertForTokenClassification(BertWithDense):
     ignore_class = -100
 
     def new_dropout(self):
+        """See `BertWithDense`."""
         if self.config.family == "distilbert":  # whose `classifier_dropout` is of texts
             return Dropout(self.config.hidden_dropout_prob, dtype=self.dtype_policy)
         return super().new_dropout()
