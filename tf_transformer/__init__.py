@@ -55,12 +55,12 @@ _SAVED = {
     ),
     "models": "BaseModel DecodingModel",
     "models.bert": (
-        "_Attention Bert BertArchitectureLayer BertAttention BertEmbeddings BertEncoder "
-        "BertForMaskedLM BertForNextSentencePrediction BertForPreTraining "
-        "BertForQuestionAnswering BertForSequenceClassification BertForTokenClassification "
-        "BertLayer BERTLayerNorm BertLMHead BERTSelfAttention BertWithDense BertWithExits "
-        "BertWithHead ConfiguredLayer DrawnKernel PretrainedBert SentenceEncoder TwoTowers "
-        "UniLM"
+        "_Attention Bert BertArchitectureLayer BertAttention BertClassificationHead "
+        "BertEmbeddings BertEncoder BertForMaskedLM BertForNextSentencePrediction "
+        "BertForPreTraining BertForQuestionAnswering BertForSequenceClassification "
+        "BertForTokenClassification BertLayer BERTLayerNorm BertLMHead BERTSelfAttention "
+        "BertWithDense BertWithExits BertWithHead ConfiguredLayer DrawnKernel "
+        "ElectraForPreTraining PretrainedBert SentenceEncoder TwoTowers UniLM"
     ),
     "training": "RDrop _MeanOverLabels",
     "compression": "Distiller",
