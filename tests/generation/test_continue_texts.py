@@ -73,6 +73,9 @@ def test_bad_input(model_and_tokenizer):
         continue_texts(*model_and_tokenizer, ["low " * 20])
     with pytest.raises(ValueError, match="max_length: expected at most 16 .max_position."):
         continue_texts(*model_and_tokenizer, ["low"], max_length=17)
+    other = LanguageModel(1, 8, 2, 11, 270, max_position=16, pad_id=3)
+    with pytest.raises(ValueError, match="model: expected one whose padding is the id 0, got 3"):
+        continue_texts(other, model_and_tokenizer[1], ["low"])
     for length in (0, -3):
         with pytest.raises(ValueError, match="max_length: expected at least 1"):
             continue_texts(*model_and_tokenizer, [""], max_length=length)

@@ -109,6 +109,7 @@ def test_it_knows_the_positions_that_all_know():
         "models": [model.get_config() for model in models],
         "input_vocab_size": 11,
         "target_vocab_size": 13,
+        "pad_id": 0,
         "pe_input": 5,
         "pe_target": 6,
     }
@@ -117,7 +118,9 @@ def test_it_knows_the_positions_that_all_know():
 def test_what_is_no_ensemble_is_refused(models):
     with pytest.raises(ValueError, match=r"models: expected one or more .* got \[\]"):
         Ensemble([])
-    with pytest.raises(ValueError, match="of the same size, .* 'target_vocab_size': 13}, .* 17}"):
+    with pytest.raises(ValueError, match="of the same size, .* 'target_vocab_size': 13, .* 17, "):
         Ensemble([models[0], made(5, target_vocab_size=17)])
     with pytest.raises(ValueError, match="of the same size, .*'input_vocab_size': 11, .* 19,"):
         Ensemble([models[0], made(5, input_vocab_size=19)])
+    with pytest.raises(ValueError, match="which read the same ids, got .*'pad_id': 3"):
+        Ensemble([models[0], made(5, pad_id=3)])

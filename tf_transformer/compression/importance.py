@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from tf_transformer.compression.pruning import attention_sites, network_sites, pruned
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.masks import create_padding_mask
+from tf_transformer.functional.attention.masks import padding_mask
+from tf_transformer.functional.ids import are_tokens
 from tf_transformer.models.bert.attention import tokens_in
 from tf_transformer.models.transformer import Transformer
 
@@ -36,14 +37,14 @@ def head_confidence(model, batches):
         x = model.as_inputs(x)
         if isinstance(model, Transformer):
             inp, tar = x
-            padding = create_padding_mask(inp)
+            padding = padding_mask(inp, model.pad_id)
             _, encoder = model.encoder(inp, False, padding, return_attention_weights=True)
             _, found = model(x, training=False, return_attention_weights=True)
             decoder, cross = (
                 [weights for key, weights in found.items() if key.endswith(block)]
                 for block in ("_block1", "_block2")
             )
-            inp, tar = inp != 0, tar != 0
+            inp, tar = (are_tokens(ids, model.pad_id) for ids in (inp, tar))
             return {
                 "encoder": ([*encoder.values()], inp),
                 "decoder": (decoder, tar),

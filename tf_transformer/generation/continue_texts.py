@@ -10,6 +10,7 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.generation.beam_search import beam_search
 from tf_transformer.generation.decoding import greedy_decode, sample_decode, without_unused_ids
 from tf_transformer.generation.rules import check_range
+from tf_transformer.models.base_model import check_padding
 from tf_transformer.models.sizes import check_vocabulary
 
 
@@ -49,6 +50,7 @@ def continue_texts(
         raise ArgumentError("texts", "at least one, which may be empty", "none")
     if beam_size is not None and sampling is not None:
         raise ArgumentError("beam_size, sampling", "one of them", "both")
+    check_padding(model)
     check_vocabulary(model, tokenizer)
     most = model.get_config()["max_position"]
     max_length = most if max_length is None else max_length

@@ -5,7 +5,7 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 
 # In the configs of `Transformer` and `LanguageModel`.
-_VOCABULARIES = ("input_vocab_size", "target_vocab_size", "vocab_size")
+_VOCABULARIES = ("input_vocab_size", "target_vocab_size", "vocab_size", "pad_id")
 _POSITIONS = ("pe_input", "pe_target", "max_position")
 
 

@@ -187,6 +187,14 @@ def check_pad_id(pad_id, vocab_size):
     return pad_id
 
 
+def check_padding(model):
+    """Refuse a model whose padding has another id than 0."""
+    pad_id = model.get_config().get("pad_id", 0)
+    if pad_id != 0:
+        remedy = "Use `generate`, which takes ids and any padding."
+        raise ArgumentError("model", "one whose padding is the id 0", pad_id, remedy)
+
+
 def checked_max_length(max_length, most, name):
     """Check the number of steps against the positions of a model."""
     expected = f"at most {most} ({name}), the decoder's number of positions"

@@ -19,7 +19,7 @@ from tf_transformer.data.files import check_replaceable, replacing
 from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
 from tf_transformer.export.translation.folder import DESCRIPTION, load_transformer
 from tf_transformer.export.translation.translator import Translator
-from tf_transformer.functional.attention.masks import create_padding_mask
+from tf_transformer.functional.attention.masks import padding_mask
 from tf_transformer.functional.attention.scaled_dot_product import (
     RecordedAttention,
     recorded_attention,
@@ -80,7 +80,7 @@ def bert_stacks(model, tokenizer, texts):
 def transformer_stacks(model, tokenizer, source, translation):
     """Record the attention of a translator for a text and its translation, as in training."""
     source_ids, target_ids = teacher_forcing_ids(model, tokenizer, source, translation)
-    padding = create_padding_mask(source_ids)
+    padding = padding_mask(source_ids, model.pad_id)
     with recorded_attention() as calls:
         encoded, _ = model.encoder(source_ids, False, padding, return_attention_weights=True)
         depth = len(calls)

@@ -48,6 +48,12 @@ def test_a_gpu_gets_the_whole_batch(monkeypatch):
     assert module.cores() == 1
 
 
+def test_a_model_with_other_padding_is_refused():
+    model = Transformer(1, 8, 2, 16, 11, 11, pe_input=16, pe_target=16, pad_id=10)
+    with pytest.raises(ValueError, match="model: expected one whose padding is the id 0, got 10"):
+        module.IdTranslator(model, 1, 2)
+
+
 @pytest.mark.parametrize("machine", [False, True], ids=["CPU", "GPU"])
 def test_an_accelerator_runs_compiled_programs_by_default(monkeypatch, machine):
     monkeypatch.setattr(module, "has_accelerator", lambda: machine)

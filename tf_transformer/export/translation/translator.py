@@ -28,6 +28,7 @@ from tf_transformer.functional.tracing import has_accelerator
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.decoding import without_unused_ids
 from tf_transformer.generation.rules import IMPOSSIBLE, check_range
+from tf_transformer.models.base_model import check_padding
 from tf_transformer.models.sizes import check_vocabulary
 
 _IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
@@ -220,6 +221,7 @@ class IdTranslator(tf.Module):
         num_tokens=None,
     ):
         super().__init__(name="id_translator")
+        check_padding(model)
         check_range("end_id", end_id, 1)
         check_range("beam_size", beam_size, 1)
         check_range("length_penalty", length_penalty, 0.0)

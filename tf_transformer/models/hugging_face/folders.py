@@ -17,7 +17,7 @@ from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import bert
 from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, check_fields, read_json
-from tf_transformer.models.bert.checkpoints.files import SafetensorsFile
+from tf_transformer.models.bert.checkpoints.files import SafetensorsFile, are_equal, check_weights
 from tf_transformer.models.hugging_face.decoders import DECODERS
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.sizes import check_sizes
@@ -292,30 +292,29 @@ def _load(model, file, family, arguments):
     is_bare = not any(name.startswith(family.prefix) for name in file.shapes)
     prefix = family.prefix if is_bare else ""
     homes = {name.removeprefix(prefix): home for name, home in _homes(model, family).items()}
-    wrong = []
-    for there, home in homes.items():
-        expected = _shape(family, home)
-        if there not in file.shapes:
-            wrong.append(f"{there}: missing in the file; expected shape {expected}")
-        elif file.shapes[there] != expected:
-            wrong.append(f"{there}: expected shape {expected}, got {file.shapes[there]}")
-        elif file.dtypes[there] not in file.floats:
-            wrong.append(f"{there}: expected floats, got {file.dtypes[there]}")
-    for there in sorted(file.shapes.keys() - homes.keys()):
-        of = family.copies.get(prefix + there, family.copies.get(there))
-        if of is not None and of.removeprefix(prefix) in file.shapes:
-            if not np.array_equal(file.read(there), file.read(of.removeprefix(prefix))):
-                wrong.append(f"{there}: expected to equal {of}")
-        elif (constant := family.constants(there, file.shapes[there], arguments)) is not None:
-            if not np.allclose(file.read(there), constant, atol=1e-3):
-                wrong.append(f"{there}: expected the positions that are computed here")
-        elif not re.fullmatch(family.left_over, there):
-            got = f"in the file, with shape {file.shapes[there]}; not in the model"
-            wrong.append(f"{there}: {got}")
-    if wrong:
-        expected = f"in {file.path} the weights of a model with this configuration"
-        got = "\n  ".join(["differences; nothing was loaded:", *wrong])
-        raise ArgumentError("path", expected, got)
+    copies = {
+        copy.removeprefix(prefix): of.removeprefix(prefix) for copy, of in family.copies.items()
+    }
+    copies = {copy: of for copy, of in copies.items() if copy not in homes and of in file.shapes}
+
+    def constant(there):
+        return family.constants(there, file.shapes[there], arguments)
+
+    def is_left_over(there):
+        known = there in copies or constant(there) is not None
+        return known or re.fullmatch(family.left_over, there)
+
+    differences = [
+        f"{there}: expected to equal {of}"
+        for there, of in copies.items()
+        if there in file.shapes and not are_equal(file, there, of)
+    ]
+    for there in file.shapes.keys() - homes.keys():
+        expected = constant(there)
+        if expected is not None and not np.allclose(file.read(there), expected, atol=1e-3):
+            differences.append(f"{there}: expected the positions that are computed here")
+    shapes = {there: _shape(family, home) for there, home in homes.items()}
+    check_weights(file, shapes, is_left_over, differences)
 
     def assign(there):
         with tf.device("CPU"):  # a thread does not inherit the caller's device

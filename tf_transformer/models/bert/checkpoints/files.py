@@ -291,3 +291,35 @@ def _parts(index):
         got = f"{index}: {error!r}"
         raise ArgumentError("path", "an index of safetensors files", got) from error
     return parts
+
+
+def check_weights(file, expected, is_left_over, differences=()):
+    """Refuse a file whose tensors are not floats of the `expected` shapes, dict by name.
+
+    `is_left_over` tells which other names it may have; `differences` were found before. All are
+    listed, before anything is loaded.
+    """
+    wrong = list(differences)
+    for name, shape in expected.items():
+        if name not in file.shapes:
+            wrong.append(f"{name}: missing in the file; expected shape {shape}")
+        elif file.shapes[name] != shape:
+            wrong.append(f"{name}: expected shape {shape}, got {file.shapes[name]}")
+        elif file.dtypes[name] not in file.floats:
+            wrong.append(f"{name}: expected floats, got {file.dtypes[name]}")
+    for name in file.shapes.keys() - expected.keys():
+        if not is_left_over(name):
+            wrong.append(f"{name}: in the file, with shape {file.shapes[name]}; not in the model")
+    if wrong:
+        raise ArgumentError(
+            "path",
+            f"in {file.path} the weights of a model with this configuration "
+            f"({len(expected)} tensors)",
+            "\n  ".join(["differences; nothing was loaded:", *sorted(wrong)]),
+        )
+
+
+def are_equal(file, one, other):
+    """Whether two tensors of a file are equal floats."""
+    floats = {file.dtypes[one], file.dtypes[other]} <= file.floats
+    return floats and np.array_equal(file.read(one), file.read(other))

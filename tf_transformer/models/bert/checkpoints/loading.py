@@ -17,7 +17,13 @@ from tf_transformer.models.bert.checkpoints.config_files import (
     read_architecture,
     read_config,
 )
-from tf_transformer.models.bert.checkpoints.files import H5File, SafetensorsFile, TensorflowFile
+from tf_transformer.models.bert.checkpoints.files import (
+    H5File,
+    SafetensorsFile,
+    TensorflowFile,
+    are_equal,
+    check_weights,
+)
 from tf_transformer.models.sizes import check_sizes
 
 _LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
@@ -243,29 +249,21 @@ class Checkpoint:
         """
         file, table = self.file, self._table
         names = {ours: self._name(ours) for ours in variables if ours not in new}
-        wrong = []
+        expected = {}
         for ours, there in names.items():
             shape = tuple(variables[ours].shape)
-            expected = shape[::-1] if table.is_transposed(ours) else shape
-            if there not in file.shapes:
-                wrong.append(f"{there}: missing in the file; expected shape {expected}")
-            elif file.shapes[there] != expected:
-                wrong.append(f"{there}: expected shape {expected}, got {file.shapes[there]}")
-            elif file.dtypes[there] not in file.floats:
-                wrong.append(f"{there}: expected floats, got {file.dtypes[there]}")
-        for there in file.shapes.keys() - set(names.values()):
-            if not table.is_left_over(self._prefix + there):
-                got = f"in the file, with shape {file.shapes[there]}; not in the model"
-                wrong.append(f"{there}: {got}")
-        if any(name.startswith("cls/predictions/") for name in names):
-            wrong += [f"{copy}: expected to equal {of}" for copy, of in _broken_ties(file)]
-        if wrong:
-            raise ArgumentError(
-                "path",
-                f"in {file.path} the weights of a model with this configuration "
-                f"({len(variables)} variables)",
-                "\n  ".join(["differences; nothing was loaded:", *sorted(wrong)]),
-            )
+            expected[there] = shape[::-1] if table.is_transposed(ours) else shape
+        predicts = any(name.startswith("cls/predictions/") for name in names)
+        check_weights(
+            file,
+            expected,
+            lambda there: table.is_left_over(self._prefix + there),
+            [
+                f"{copy}: expected to equal {of}"
+                for copy, of in TIED.items()
+                if predicts and {copy, of} <= file.shapes.keys() and not are_equal(file, copy, of)
+            ],
+        )
 
         def read(ours):
             with tf.device("CPU"):  # a thread does not inherit the caller's device
@@ -276,14 +274,6 @@ class Checkpoint:
         with ThreadPoolExecutor() as pool:  # most of the time goes into copies outside Python
             for ours, array in zip(names, pool.map(read, names), strict=True):
                 variables[ours].assign(array)
-
-
-def _broken_ties(file):
-    for copy, of in TIED.items():
-        if copy in file.shapes and of in file.shapes:
-            floats = {file.dtypes[copy], file.dtypes[of]} <= file.floats
-            if not floats or not np.array_equal(file.read(copy), file.read(of)):
-                yield copy, of
 
 
 def _google_config(folder):
