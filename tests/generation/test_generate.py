@@ -54,7 +54,7 @@ def assert_tokens(ids, expected):
     np.testing.assert_array_equal(ids, rows)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(8)
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_tokens_are_those_of_transformers(models, tmp_path, number):
     """In one batch, the tokens that every text gets alone."""
@@ -129,6 +129,7 @@ def test_uncached_decoding_gives_the_same_tokens(models, tmp_path, number):
     assert_tokens(generate(model, inputs_of(model, texts), **settings), expected)
 
 
+@pytest.mark.slow
 def test_samples(models, tmp_path):
     changes = {"do_sample": True, "num_beams": 1, "num_return_sequences": 3, "top_k": 7}
     _, settings, texts, _ = case(tmp_path, 3, **changes, top_p=0.9)
@@ -154,6 +155,7 @@ def test_a_prompt_may_contain_the_end(models):
     assert ids.shape[1] > 3 and (ids[:, 3] != PAD).numpy().all()
 
 
+@pytest.mark.slow
 def test_a_default_number_of_tokens(models):
     ids = generate(models("gpt2"), [[7], [9]], end_id=())
     assert ids.shape == (2, 21)

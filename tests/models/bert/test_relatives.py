@@ -46,6 +46,7 @@ class TestPositions:
 
     @pytest.mark.parametrize("pad", [1, 3])
     @pytest.mark.parametrize("unpad", [False, True])
+    @pytest.mark.one_of(2)
     def test_padding_is_irrelevant_wherever_it_is(self, pad, unpad):
         config = dataclasses.replace(ROBERTA, pad_token_id=pad)
         tokens = [0, 7, 8, 2]
@@ -231,6 +232,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("prefix", PREFIXES)
     @pytest.mark.parametrize("bare", [False, True])
+    @pytest.mark.one_of(4)
     def test_the_encoder_of_another_task(self, tmp_path, prefix, bare):
         """With and without the prefix of names; heads stay behind."""
         folder = copied(f"{prefix}ForSequenceClassification", tmp_path)
@@ -407,6 +409,7 @@ class TestTexts:
     @pytest.mark.parametrize("template", [None, XLM_TEMPLATE], ids=["RoBERTa", "a template"])
     @pytest.mark.parametrize("max_length", [5, 6, 9, 40])
     @pytest.mark.parametrize("paired", [False, True])
+    @pytest.mark.one_of(4)
     def test_equals_the_peer(self, tmp_path, template, max_length, paired):
         peer = roberta_tokenizer(tmp_path, template)
         peer.enable_padding(pad_id=1, pad_token="<pad>")
@@ -464,6 +467,7 @@ class TestTexts:
 
     @pytest.mark.one_of(2)
     @pytest.mark.parametrize("family", FAMILIES)
+    @pytest.mark.slow
     def test_an_encoder_from_strings(self, tmp_path, family):
         sizes = {"max_position_embeddings": 21}
         folder = relatives_folder(tmp_path, family, bert.SentenceEncoder, **sizes)
@@ -482,6 +486,7 @@ class TestTexts:
 
     @pytest.mark.one_of(2)
     @pytest.mark.parametrize("family", FAMILIES)
+    @pytest.mark.slow
     def test_a_classifier_from_strings(self, tmp_path, family):
         folder = relatives_folder(tmp_path, family, bert.BertForSequenceClassification)
         model = bert.BertForSequenceClassification.from_pretrained(folder)
