@@ -13,8 +13,12 @@ def distances(queries, keys):
     return np.arange(keys)[None, :] - np.arange(queries)[:, None]
 
 
-def rotary(x, base=10000.0, stretch=1.0, pairing="interleaved"):
-    """Multiply pair i at position p, as a complex number, by exp(i p / stretch / base^(2i / H))."""
+def rotary(x, base=10000.0, stretch=1.0, pairing="interleaved", bands=None):
+    """Multiply pair i at position p, as a complex number, by exp(i p / stretch / base^(2i / H)).
+
+    With `bands`, wavelengths up to length / high are not stretched, and those above length / low
+    are, as in the program of Llama 3.1; between, the two frequencies are weighted by the turns.
+    """
     x = np.asarray(x, np.float64)
     length, width = x.shape[-2:]
     half = width // 2
@@ -23,9 +27,19 @@ def rotary(x, base=10000.0, stretch=1.0, pairing="interleaved"):
     turned = np.empty_like(x)
     for i, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
         frequency = base ** (-2 * i / width)
+        if bands is None:
+            frequency /= stretch
+        else:
+            low, high, context = bands
+            wavelength = 2 * np.pi / frequency
+            if wavelength > context / low:
+                frequency /= stretch
+            elif wavelength >= context / high:
+                smooth = (context / wavelength - low) / (high - low)
+                frequency = (1 - smooth) * frequency / stretch + smooth * frequency
         for p in range(length):
             z = x[..., p, first] + 1j * x[..., p, second]
-            z = z * np.exp(1j * p / stretch * frequency)
+            z = z * np.exp(1j * p * frequency)
             turned[..., p, first], turned[..., p, second] = z.real, z.imag
     return turned
 

@@ -40,6 +40,8 @@ PARTS = {
     "none": NoPositions,
     "rotary": RotaryPositions,
     "rotary, halves, stretched": lambda **k: RotaryPositions(100.0, 2.0, "halves", **k),
+    # One pair is kept, one interpolated, one stretched.
+    "rotary, bands": lambda **k: RotaryPositions(100.0, 8.0, "halves", (1.0, 4.0, 40.0), **k),
     "alibi": AlibiPositions,
     "t5": lambda **k: T5Positions(8, 11, **k),
     "shaw": lambda **k: ShawPositions(3, **k),
@@ -77,6 +79,8 @@ def reference(layer, part, x, blocked):
         q, k = positions.rotary(q), positions.rotary(k)
     if part == "rotary, halves, stretched":
         q, k = (positions.rotary(a, 100.0, 2.0, "halves") for a in (q, k))
+    if part == "rotary, bands":
+        q, k = (positions.rotary(a, 100.0, 8.0, "halves", (1.0, 4.0, 40.0)) for a in (q, k))
     if part == "alibi":
         bias = positions.alibi_bias(N, length, length)
     if part == "t5":
@@ -291,6 +295,10 @@ def test_policies(case, policy):
     [
         (lambda: RotaryPositions(base=0.5), "base, stretch: expected at least 1"),
         (lambda: RotaryPositions(stretch=0), "base, stretch: .* got 10000.0 and 0"),
+        (lambda: RotaryPositions(bands=(4.0, 1.0, 9.0)), "bands: expected None, or .* ascending"),
+        (lambda: SinusoidalPositions("half"), "pairing: expected one of interleaved, halves"),
+        (lambda: SinusoidalPositions(offset=-1), "offset: expected an int of at least 0, got -1"),
+        (lambda: LearnedPositions(5, offset=1.5), "offset: expected an int of at least 0, got 1.5"),
         (lambda: RotaryPositions(pairing="half"), "pairing: expected one of interleaved, halves"),
         (lambda: ShawPositions(0), "max_distance: expected at least 1, got 0"),
         (lambda: LearnedPositions(0), "max_position: expected an integer of at least 1, got 0"),
@@ -327,3 +335,25 @@ def test_a_config_without_positions_still_loads():
     del config["positions"]
     assert MultiHeadAttention.from_config(config).positions is None
     assert keras.saving.deserialize_keras_object(None) is None
+
+
+@pytest.mark.parametrize("last_included", [False, True])
+@pytest.mark.parametrize("pairing", ["interleaved", "halves"])
+def test_sines_and_cosines_in_any_order_from_an_offset(pairing, last_included):
+    part = SinusoidalPositions(pairing, 3, last_included)
+    found = part.add(tf.zeros((1, 5, 10)), start=2)[0].numpy()
+    exponents = np.arange(5) / (4 if last_included else 5)
+    angles = np.arange(5, 10)[:, np.newaxis] * 10000.0**-exponents
+    columns = np.array([np.sin(angles), np.cos(angles)])  # (2, 5, 5)
+    order = (1, 0, 2) if pairing == "halves" else (1, 2, 0)
+    np.testing.assert_allclose(found, columns.transpose(order).reshape(5, 10), atol=1e-6)
+
+
+def test_the_first_rows_of_a_learned_table_may_be_unused():
+    part = LearnedPositions(5, offset=2)
+    part.build((None, None, 3))
+    found = part.add(tf.zeros((1, 4, 3)), start=1)[0]
+    np.testing.assert_array_equal(found, part.table[3:7])
+    assert part.table.shape == (7, 3)
+    with pytest.raises(ValueError, match="expected at most 5 positions"):
+        part.add(tf.zeros((1, 6, 3)))

@@ -472,14 +472,9 @@ class UniLM(BertForMaskedLM):
         return {"ids": ids, "types": types, "position": position, "written": written}
 
     def step(self, tokens, state):
-        """Append one token to each text and predict the next; recomputes the whole text.
+        """Append a token to each text, integer (B,), first the source's `[SEP]`; predict the next.
 
-        Args:
-            tokens: integer tensor (B,), the source's `[SEP]` first.
-            state: from `start`, then from the last `step`.
-
-        Returns:
-            `(logits, state)`: float tensor (B, V), and the state for the next step.
+        Recomputes the whole text; returns `(logits, state)`, float (B, V) and the next state.
         """
         position = state["position"]  # (B,)
         here = tf.range(tf.shape(state["ids"])[1]) == tf.expand_dims(position, 1)  # (B, T)
