@@ -46,7 +46,6 @@ def emulated(monkeypatch):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.one_of(3)
 def test_results_and_gradients_are_those_of_float64(case, emulated):
     t, s, mask, options = CASES[case]
     q, k, v, g = inputs(t, s)
@@ -86,7 +85,6 @@ def test_scores_by_distance_are_a_bias(has_gradient, emulated):
 
 
 @pytest.mark.parametrize("case", ["padding", "causal, padding", "queries"])
-@pytest.mark.one_of(3)
 def test_what_is_blocked_changes_no_bit(case, emulated):
     t, s, mask, options = CASES[case]
     q, k, v, g = inputs(t, s)
