@@ -374,6 +374,18 @@ FAULTS = [
             "models/hugging_face/test_folders.py",
         ),
         (
+            "layers/positions.py",
+            "positions = tf.maximum(counts - 1, 0)",
+            "positions = tf.maximum(counts, 0)",
+            "layers/positions/test_positions.py",
+        ),
+        (
+            "models/hugging_face/folders.py",
+            "if v is not None or k in _OPTIONAL",
+            "if v is not None",
+            "models/hugging_face/test_published_configs.py",
+        ),
+        (
             "models/hugging_face/decoders.py",
             "None if window is None else window - 1",
             "window",
@@ -432,7 +444,7 @@ FAULTS = [
             "tokenizers/graph/decoders.py",
             'return frame if kind == "single" else [*frame, end, (None, 0), end]',
             'return frame if kind == "single" else [*frame, (None, 0), end]',
-            "models/bert/test_relatives.py",
+            "models/bert/test_relatives_texts.py",
         ),
         (
             "models/bert/heads.py",

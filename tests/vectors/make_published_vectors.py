@@ -115,9 +115,7 @@ def outputs_of(model, config):
     ids = rng.integers(6, config.vocab_size, (3, _LONG))
     mask = np.ones_like(ids)
     if config.pad_token_id is not None:
-        mask[1, _SHORT:] = 0
-        if config.model_type != "m2m_100":  # which counts tokens, not positions
-            mask[2, : _LONG - _SHORT] = 0
+        mask[1, _SHORT:], mask[2, : _LONG - _SHORT] = 0, 0
     ids = np.where(mask, ids, pad)
     tensors = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
     if config.is_encoder_decoder:

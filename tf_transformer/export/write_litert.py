@@ -19,6 +19,7 @@ from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.text_models import INPUT_SPECS
 from tf_transformer.functional.attention.plan import attention_plan
 from tf_transformer.functional.tracing import portable
+from tf_transformer.models.base_model import check_padding
 from tf_transformer.models.bert.heads import BertForSequenceClassification, answers_of
 from tf_transformer.models.bert.sentence_encoder import SentenceEncoder
 from tf_transformer.models.sizes import check_vocabulary
@@ -206,9 +207,11 @@ def write_litert(
     litert.import_interpreter()
     tokenizer = Tokenizer(tokenizer_file)
     check_vocabulary(model, tokenizer, "tokenizer_file")
-    if isinstance(model, Transformer) and tokenizer.pad_id != 0:
-        expected = "the id 0 for padding, which the masks block"
-        raise ArgumentError("tokenizer_file", expected, tokenizer.pad_id)
+    if isinstance(model, Transformer):
+        check_padding(model)
+        if tokenizer.pad_id != 0:
+            expected = "the id 0 for padding, which the masks block"
+            raise ArgumentError("tokenizer_file", expected, tokenizer.pad_id)
     kind, functions, facts = litert_functions(model)
     facts = {**facts, **_facts(kind, model, tokenizer, max_length), "lowercase": lowercase}
     probes = _probes(kind, functions, tokenizer, facts, examples)

@@ -173,7 +173,8 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         ids = in_vocabulary(as_ids(ids, self.ids_name), size, self.ids_name)
         x = self.embedding(ids)
         x *= (width**0.5 if self.scale else 1.0) + nan_outside(ids, size, x.dtype)
-        x = self.positions.add(x, start)
+        which = {} if self.positions.counts_padding else {"tokens": tokens}
+        x = self.positions.add(x, start, **which)
         if self.norm is not None:
             x = self.norm(x, training=training, tokens=tokens)
         return self.dropout(x, training=training)

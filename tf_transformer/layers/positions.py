@@ -44,7 +44,8 @@ class Positions(NotesLayer, keras.layers.Layer):
     `by_distance` for self-attention. Methods that it does not override do nothing. A stack of
     layers has one part; attention builds it with the shape of its heads, (B, N, T, H), and
     embeddings build a part that overrides `add` with their own shape, (B, T, D). The attribute
-    `max_position` is None, or the number of positions that the part supports.
+    `max_position` is None, or the number of positions that the part supports. If `counts_padding`
+    is False, `add` also gets `tokens`, None or bool (B, T), False for padding.
 
     Example:
         >>> class Reversed(Positions):
@@ -55,6 +56,7 @@ class Positions(NotesLayer, keras.layers.Layer):
     """
 
     max_position = None
+    counts_padding = True
 
     def add(self, x, start=0):
         """Add codes to embeddings (B, T, D) whose first token is at `start`, int or int32 ()."""
@@ -224,6 +226,8 @@ class SinusoidalPositions(Positions):
         offset: int, at least 0, the number of the first position.
         last_included: bool. True makes the slowest frequency exactly 1 / 10000, with exponents
             i / (D / 2 - 1) for i = 0..D/2-1, as in tensor2tensor and fairseq; False uses 2i / D.
+        counts_padding: bool. False numbers only the tokens of a text, wherever its padding is, as
+            in M2M100.
 
     Raises:
         ValueError: If `pairing` is unknown, `offset` is out of range, or the width D is odd.
@@ -233,26 +237,38 @@ class SinusoidalPositions(Positions):
         [[[0.0, 1.0, 0.0, 1.0]]]
     """
 
-    def __init__(self, pairing="interleaved", offset=0, last_included=False, **kwargs):
+    def __init__(
+        self,
+        pairing="interleaved",
+        offset=0,
+        last_included=False,
+        counts_padding=True,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         check_choice("pairing", pairing, PAIRINGS)
         check_offset(offset)
         self.pairing, self.offset, self.last_included = pairing, offset, last_included
+        self.counts_padding = counts_padding
 
-    def add(self, x, start=0):
+    def add(self, x, start=0, tokens=None):
         """See `Positions`: sines and cosines of the positions from `start` on."""
         width = x.shape[-1]
         if width % 2:
             raise ArgumentError("SinusoidalPositions", "an even model width", width)
         exponents = np.arange(0, width, 2) / (width - 2 if self.last_included else width)
-        positions = self.offset + start + tf.range(tf.shape(x)[1])
-        codes = sines_and_cosines(positions, 10000.0**-exponents, x.dtype)  # twice (T, D / 2)
-        if self.pairing == "halves":
-            return x + tf.concat(codes, -1)
-        return x + tf.reshape(tf.stack(codes, -1), (-1, width))
+        positions = tf.range(tf.shape(x)[1])  # (T,)
+        if not self.counts_padding and tokens is not None:
+            counts = tf.cumsum(tf.cast(tokens, tf.int32), axis=1)
+            positions = tf.maximum(counts - 1, 0)  # (B, T)
+        flat = tf.reshape(self.offset + start + positions, (-1,))
+        codes = sines_and_cosines(flat, 10000.0**-exponents, x.dtype)  # twice (M, D / 2)
+        codes = tf.concat(codes, -1) if self.pairing == "halves" else tf.stack(codes, -1)
+        return x + tf.reshape(codes, tf.concat([tf.shape(positions), [width]], 0))
 
     def get_config(self):
-        return {**super().get_config(), **attributes(self, "pairing", "offset", "last_included")}
+        names = "pairing", "offset", "last_included", "counts_padding"
+        return {**super().get_config(), **attributes(self, *names)}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -319,7 +335,7 @@ class RotaryPositions(Positions):
 
     def __init__(self, base=10000.0, stretch=1.0, pairing="interleaved", bands=None, **kwargs):
         super().__init__(**kwargs)
-        if base < 1 or stretch <= 0:
+        if not (base >= 1 and stretch > 0):  # nor NaN
             raise ArgumentError("base, stretch", "at least 1 and above 0", f"{base} and {stretch}")
         check_choice("pairing", pairing, PAIRINGS)
         if bands is not None and not (len(bands) == 3 and 0 < bands[0] < bands[1] < bands[2]):

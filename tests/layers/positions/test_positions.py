@@ -294,6 +294,7 @@ def test_policies(case, policy):
     ("make", "message"),
     [
         (lambda: RotaryPositions(base=0.5), "base, stretch: expected at least 1"),
+        (lambda: RotaryPositions(base=float("nan")), "base, stretch: expected at least 1"),
         (lambda: RotaryPositions(stretch=0), "base, stretch: .* got 10000.0 and 0"),
         (lambda: RotaryPositions(bands=(4.0, 1.0, 9.0)), "bands: expected None, or .* ascending"),
         (lambda: SinusoidalPositions("half"), "pairing: expected one of interleaved, halves"),
@@ -347,6 +348,14 @@ def test_sines_and_cosines_in_any_order_from_an_offset(pairing, last_included):
     columns = np.array([np.sin(angles), np.cos(angles)])  # (2, 5, 5)
     order = (1, 0, 2) if pairing == "halves" else (1, 2, 0)
     np.testing.assert_allclose(found, columns.transpose(order).reshape(5, 10), atol=1e-6)
+
+
+def test_only_tokens_are_numbered_if_padding_does_not_count():
+    part, plain = SinusoidalPositions(counts_padding=False), SinusoidalPositions()
+    tokens = tf.constant([[False, False, True, True], [True, False, True, False]])
+    found = part.add(tf.zeros((2, 4, 6)), tokens=tokens).numpy()
+    expected = plain.add(tf.zeros((1, 2, 6)))[0]
+    np.testing.assert_array_equal(found[tokens.numpy()], np.tile(expected, (2, 1)))
 
 
 def test_the_first_rows_of_a_learned_table_may_be_unused():

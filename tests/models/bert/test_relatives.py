@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import random
 import shutil
 
 import keras
@@ -17,16 +16,13 @@ from loading import close
 from random_bert import CONFIG, batch
 from safetensors.numpy import load_file, save_file
 from small_pretraining import small_pretraining
-from tiny_bert import TOKENS, randomised
-from tiny_relatives import LABELS, ROBERTA, ROWS, SIZES, relatives_folder, roberta_tokenizer
-from tokenizers.processors import TemplateProcessing
+from tiny_bert import randomised
+from tiny_relatives import LABELS, ROBERTA, ROWS, SIZES, relatives_folder
 
-from tf_transformer import TextClassifier, TextEncoder, bert, litert
+from tf_transformer import bert
 from tf_transformer.compression import quantized
 from tf_transformer.data import LabelledTexts
-from tf_transformer.export import write_litert
 from tf_transformer.models.bert.bert_config import FAMILIES
-from tf_transformer.tokenizers import TokenizerFile
 from tf_transformer.training import FineTuning, fine_tune
 
 
@@ -391,130 +387,6 @@ class TestFiles:
         again = keras.models.load_model(tmp_path / "model.keras")
         ids = {"input_ids": np.array([[0, 7, 8, 2]])}
         np.testing.assert_array_equal(again(ids), model(ids))
-
-
-XLM_TEMPLATE = TemplateProcessing(
-    single="<s> $A </s>",
-    pair="<s> $A </s> </s> $B:1 </s>:1",
-    special_tokens=[("<s>", 0), ("</s>", 2)],
-)
-
-
-class TestTexts:
-    def texts(self, seed, extra=()):
-        words = [*TOKENS[5:], "Zoë's", "  ", "👍🏽", "it's", *extra]
-        rng = random.Random(seed)
-        return [" ".join(rng.choices(words, k=rng.randint(0, 9))) for _ in range(23)]
-
-    @pytest.mark.parametrize("template", [None, XLM_TEMPLATE], ids=["RoBERTa", "a template"])
-    @pytest.mark.parametrize("max_length", [5, 6, 9, 40])
-    @pytest.mark.parametrize("paired", [False, True])
-    @pytest.mark.one_of(4)
-    def test_equals_the_peer(self, tmp_path, template, max_length, paired):
-        peer = roberta_tokenizer(tmp_path, template)
-        peer.enable_padding(pad_id=1, pad_token="<pad>")
-        peer.enable_truncation(max_length, strategy="longest_first")
-        first, second = self.texts(1), self.texts(2)
-        inputs = bert.text_inputs(
-            bert.read_tokenizer(tmp_path), first, second if paired else None, max_length
-        )
-        expected = peer.encode_batch(list(zip(first, second, strict=True)) if paired else first)
-        for name, field in (
-            ("input_ids", "ids"),
-            ("token_type_ids", "type_ids"),
-            ("attention_mask", "attention_mask"),
-        ):
-            np.testing.assert_array_equal(inputs[name], [getattr(one, field) for one in expected])
-
-    def test_masks_take_the_spaces_before_them(self, tmp_path):
-        peer = roberta_tokenizer(tmp_path)
-        texts = [*self.texts(3, ["<mask>"] * 9), "a \u3000\u00a0<mask> b", "<mask><mask> <mask>"]
-        inputs = bert.text_inputs(bert.read_tokenizer(tmp_path), texts, mask="<mask>")
-        peer.enable_padding(pad_id=1, pad_token="<pad>")
-        expected = [one.ids for one in peer.encode_batch(texts)]
-        np.testing.assert_array_equal(inputs["input_ids"], expected)
-
-    def test_no_room(self, tmp_path):
-        roberta_tokenizer(tmp_path)
-        with pytest.raises(ValueError, match="max_length: expected at least 5, got 4"):
-            bert.text_inputs(bert.read_tokenizer(tmp_path), ["a"], ["a"], 4)
-
-    def test_a_prefix_space_that_contradicts(self, tmp_path):
-        roberta_tokenizer(tmp_path, add_prefix_space=True)
-        assert (
-            bert.read_tokenizer(tmp_path).encode(["a"]).to_list()
-            == bert.read_tokenizer(tmp_path).encode([" a"]).to_list()
-        )
-        path = tmp_path / "tokenizer_config.json"
-        path.write_text(path.read_text().replace("true", "false"))
-        with pytest.raises(ValueError, match="add_prefix_space: expected True in .* got False"):
-            bert.read_tokenizer(tmp_path)
-
-    @pytest.mark.parametrize("name", ["DistilBertTokenizer", "ElectraTokenizerFast"])
-    def test_a_vocabulary_of_words(self, tmp_path, name):
-        (tmp_path / "vocab.txt").write_text("\n".join(TOKENS))
-        settings = {"tokenizer_class": name, "do_lower_case": True}
-        if name.startswith("DistilBert"):
-            settings["model_input_names"] = ["input_ids", "attention_mask"]
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-        assert bert.read_tokenizer(tmp_path).encode(["Film"]).to_list() == [[TOKENS.index("film")]]
-
-    def test_a_vocabulary_of_merges_is_not_enough(self, tmp_path):
-        roberta_tokenizer(tmp_path)
-        (tmp_path / "tokenizer.json").rename(tmp_path / "vocab.json")
-        with pytest.raises(FileNotFoundError, match="expected tokenizer.json or vocab.txt"):
-            bert.read_tokenizer(tmp_path)
-
-    @pytest.mark.one_of(2)
-    @pytest.mark.parametrize("family", FAMILIES)
-    @pytest.mark.slow
-    def test_an_encoder_from_strings(self, tmp_path, family):
-        sizes = {"max_position_embeddings": 21}
-        folder = relatives_folder(tmp_path, family, bert.SentenceEncoder, **sizes)
-        encoder = TextEncoder.from_pretrained(folder)
-        texts = ["a good film", "", "bad"]
-        model, tokenizer = bert.SentenceEncoder.from_pretrained(folder), bert.read_tokenizer(folder)
-        alone = np.concatenate([model(bert.text_inputs(tokenizer, [text])) for text in texts])
-        close(encoder.encode(texts), alone)
-        encoder.warm_up(4, 8)  # XLA, with rows and positions of padding
-        close(encoder.encode(texts), alone)
-        assert np.isfinite(encoder.encode(["a " * 90])).all()
-        most = model.config.max_length
-        assert most == (19 if "roberta" in family else 21)
-        with pytest.raises(ValueError, match=f"max_length: expected at most {most}"):
-            TextEncoder(model, tokenizer, most + 1)
-
-    @pytest.mark.one_of(2)
-    @pytest.mark.parametrize("family", FAMILIES)
-    @pytest.mark.slow
-    def test_a_classifier_from_strings(self, tmp_path, family):
-        folder = relatives_folder(tmp_path, family, bert.BertForSequenceClassification)
-        model = bert.BertForSequenceClassification.from_pretrained(folder)
-        classifier = TextClassifier(model, bert.read_tokenizer(folder))
-        classifier.save(tmp_path / "saved")
-        loaded = tf.saved_model.load(str(tmp_path / "saved"))
-        texts = ["a good film", "", "bad"]
-        inputs = bert.text_inputs(bert.read_tokenizer(folder), texts)
-        expected = tf.nn.softmax(model(inputs))
-        for answers in (classifier.classify(texts), loaded.classify(tf.constant(texts))):
-            close(answers["probabilities"], expected)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("family", ["roberta", "distilbert"])
-    def test_in_litert(self, tmp_path, family):
-        """With positions that are counted, and without segments, which stay an input."""
-        pytest.importorskip("ai_edge_litert")
-        roberta_tokenizer(tmp_path / "tokenizer")
-        config = dataclasses.replace(ROBERTA, vocab_size=312, pad_token_id=None, family=family)
-        model = randomised(bert.BertForSequenceClassification(config))
-        file = TokenizerFile.read(tmp_path / "tokenizer" / "tokenizer.json")
-        texts = ["a good film", "", "bad", "the plot " * 9]
-        write_litert(model, file, tmp_path / "lite", examples=texts)
-        inputs = bert.text_inputs(
-            bert.read_tokenizer(tmp_path / "tokenizer"), texts, None, config.max_length
-        )
-        _, probabilities = litert.load(tmp_path / "lite").classify(texts)
-        np.testing.assert_allclose(probabilities, tf.nn.softmax(model(inputs)), atol=2e-6)
 
 
 FEW = [

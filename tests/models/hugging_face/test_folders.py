@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -12,13 +13,17 @@ from tf_transformer import (
     Architecture,
     GatedFeedForward,
     LanguageModel,
+    LayerNorm,
+    LearnedPositions,
     Positional_Encoding,
     PreNorm,
     RMSNorm,
     RotaryPositions,
+    Transformer,
     bert,
     greedy_decode,
 )
+from tf_transformer.compression import quantized
 from tf_transformer.models.hugging_face import load, save_pretrained
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "published"
@@ -56,9 +61,9 @@ def test_outputs_are_those_of_transformers(models, name):
     np.testing.assert_allclose(found[tokens], expected["logits"][tokens], rtol=1e-5, atol=1e-5)
 
 
-def hidden_states(stack, ids, attend):
+def hidden_states(stack, ids, tokens, attend):
     """The inputs of all layers and the last output."""
-    states, x = [], stack.embedding(ids)
+    states, x = [], stack.embedding(ids, tokens=tokens)
     for layer in getattr(stack, "enc_layers", None) or stack.dec_layers:
         states.append(x)
         x = attend(layer, x)
@@ -72,15 +77,18 @@ def test_hidden_states_are_those_of_transformers(models, name):
     tokens = expected["attention_mask"].astype(bool)
     mask, ids = tokens[:, np.newaxis, np.newaxis], expected["input_ids"]
     if not has_encoder(model):
-        found = hidden_states(model.decoder, ids, lambda f, x: f(x, mask=mask, causal=True))
+        found = hidden_states(model.decoder, ids, tokens, lambda f, x: f(x, mask=mask, causal=True))
         pairs = [(found, expected["hidden_states"], tokens)]
     else:
-        encoder = hidden_states(model.encoder, ids, lambda f, x: f(x, mask=mask))
+        encoder = hidden_states(model.encoder, ids, tokens, lambda f, x: f(x, mask=mask))
         targets, last = expected["decoder_input_ids"], encoder[-1]
-        decoder = hidden_states(
-            model.decoder, targets, lambda f, x: f(x, last, padding_mask=mask, causal=True)[0]
-        )
         everywhere = np.ones_like(targets, bool)
+        decoder = hidden_states(
+            model.decoder,
+            targets,
+            everywhere,
+            lambda f, x: f(x, last, padding_mask=mask, causal=True)[0],
+        )
         pairs = [
             (encoder, expected["encoder_hidden_states"], tokens),
             (decoder, expected["decoder_hidden_states"], everywhere),
@@ -163,7 +171,11 @@ def folder(tmp_path):
         ("qwen2", {"use_sliding_window": True}, "use_sliding_window: expected False"),
         ("bart", {"decoder_ffn_dim": 19}, "encoder_ffn_dim, decoder_ffn_dim: expected one number"),
         ("marian", {"decoder_vocab_size": 31}, "vocab_size, decoder_vocab_size: expected one"),
-        ("marian", {"static_position_embeddings": False}, "learned positions in a Marian"),
+        (
+            "marian",
+            {"static_position_embeddings": False},
+            "static_position_embeddings: expected True",
+        ),
         ("t5", {"feed_forward_proj": "mixed-relu"}, "feed_forward_proj: expected an activation"),
     ],
 )
@@ -294,3 +306,34 @@ def test_a_head_without_a_class(tmp_path):
     (tmp_path / "bert" / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="architectures: .*got ..BertForMultipleChoice"):
         load(tmp_path / "bert")
+
+
+def test_what_cannot_be_written(tmp_path):
+    pruned = {"encoder": [(1, 5)], "decoder": [(1, 1, 5)]}
+    sizes = (1, 8, 2, 16, 13, 13, 9, 9)
+    parts = Architecture(LearnedPositions(9, 2), norm=LayerNorm(1e-5), embedding_norm=True)
+    options = {"architecture": parts, "share_embeddings": True, "output_bias": True}
+    whole = Transformer(*sizes, **options)
+    save_pretrained(whole, tmp_path / "unbuilt")  # builds it
+    assert json.loads((tmp_path / "unbuilt" / "config.json").read_text())["model_type"] == "bart"
+    with pytest.raises(ValueError, match="model: expected the architecture of one of"):
+        save_pretrained(Transformer(*sizes, layer_sizes=pruned, **options), tmp_path / "model")
+    with pytest.raises(ValueError, match="model: expected weights in floating point, got int8"):
+        save_pretrained(quantized(whole), tmp_path / "model")
+    with pytest.raises(ValueError, match="model: expected a LanguageModel, a Transformer or a"):
+        save_pretrained(keras.Sequential(), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_bert_is_written_by_its_own_method(tmp_path):
+    model = load(FOLDER.parent / "bert" / "RobertaModel")
+    save_pretrained(model, tmp_path / "model")
+    assert type(load(tmp_path / "model")) is bert.Bert
+
+
+def test_a_padding_that_is_also_an_end_stays_in_the_file(folder, tmp_path):
+    there = folder("gpt2", {"pad_token_id": 3, "eos_token_id": 3})
+    model = load(there)
+    assert model.pad_id is None
+    save_pretrained(model, tmp_path / "model", tokenizer_from=there)
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["pad_token_id"] == 3

@@ -162,3 +162,12 @@ def test_sampled_beams_are_refused(tmp_path):
 def test_a_folder_without_settings(tmp_path):
     with pytest.raises(FileNotFoundError):
         generation_settings(tmp_path)
+
+
+def test_the_old_form_of_a_forced_first_token(tmp_path):
+    content = {"eos_token_id": 2, "bos_token_id": 0, "force_bos_token_to_be_generated": True}
+    settings = generation_settings(written(tmp_path, content, "config"))
+    assert settings["token_rules"] == rules(forced_first=0)
+    content["force_bos_token_to_be_generated"] = False
+    settings = generation_settings(written(tmp_path, content, "config"))
+    assert settings["token_rules"] == rules()

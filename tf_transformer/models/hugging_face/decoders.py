@@ -1,5 +1,7 @@
 """Published language models: GPT-2, and the decoders of Llama, Mistral and Qwen2."""
 
+import math
+
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.layers.feed_forwards import FeedForward, GatedFeedForward
@@ -64,7 +66,7 @@ n_layer n_embd n_head n_inner vocab_size n_positions | used | sizes
 activation_function layer_norm_epsilon tie_word_embeddings pad_token_id | used | as named
 resid_pdrop | used | the rate of all dropout in training
 embd_pdrop attn_pdrop | harmless | in training, `resid_pdrop` is used instead
-n_ctx | harmless | the same as `n_positions`
+n_ctx n_special predict_special_tokens | harmless | no code reads them
 scale_attn_weights | [true] | scores that are not divided by the root of a head's width
 scale_attn_by_inverse_layer_idx | [false] | scores divided by the number of the layer
 reorder_and_upcast_attn | harmless | scores and softmax are float32 here in any case
@@ -114,8 +116,9 @@ def _rotary(fields):
     if missing := [name for name in known[kind] if name not in rope]:
         raise ArgumentError("rope_scaling", f"{', '.join(missing)} for {kind!r}", "none")
     factor, *bands = [rope[name] for name in known[kind]] or [1.0]
-    if not all(type(number) in (int, float) for number in (base, factor, *bands)):
-        raise ArgumentError("rope_scaling", "numbers", f"{rope!r}")
+    numbers = base, factor, *bands
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
+        raise ArgumentError("rope_scaling", "finite numbers", f"{rope!r}")
     return RotaryPositions(float(base), float(factor), "halves", bands or None)
 
 
@@ -258,6 +261,7 @@ _QWEN2 = _LLAMA._replace(
     published_as="Qwen2ForCausalLM",
     fields=fields_of(f"""{_LLAMA_FIELDS}use_sliding_window | [false] | windows in some of the layers
 sliding_window max_window_layers layer_types | harmless | only with `use_sliding_window`
+use_mrope | [false] | positions in three dimensions
 """),
     defaults={
         **_LLAMA_DEFAULTS,

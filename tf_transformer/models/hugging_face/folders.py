@@ -20,7 +20,9 @@ from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, check
 from tf_transformer.models.bert.checkpoints.files import SafetensorsFile, are_equal, check_weights
 from tf_transformer.models.hugging_face.decoders import DECODERS
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
+from tf_transformer.models.language_model import LanguageModel
 from tf_transformer.models.sizes import check_sizes
+from tf_transformer.models.transformer import Transformer
 
 FAMILIES = {**DECODERS, **TRANSLATORS}
 BERTS = ("bert", "albert", *RELATIVES)
@@ -81,7 +83,7 @@ def load(path, *, ignored_fields=(), **changes):
         return made.from_pretrained(path, ignored_fields=ignored_fields, **changes)
     family = FAMILIES[model_type]
     check_fields(content, family.fields, file, ignored_fields)
-    given = {name: value for name, value in content.items() if value is not None}
+    given = {k: v for k, v in content.items() if v is not None or k in _OPTIONAL}
     _check_types(given, family.defaults, file)
     arguments = family.read({**family.defaults, **given})
     weights = SafetensorsFile(path)
@@ -107,18 +109,35 @@ def _bert_class(content, file):
     raise ArgumentError("architectures", expected, reprlib.repr(names))
 
 
+# Where null has a meaning of its own; elsewhere it stands for the default.
+_OPTIONAL = (
+    "decoder_start_token_id",
+    "head_dim",
+    "n_inner",
+    "num_decoder_layers",
+    "num_key_value_heads",
+    "pad_token_id",
+    "sliding_window",
+)
+
+
 def _check_types(given, defaults, file):
-    """Check the fields that are used; those whose default is None are ids or sizes."""
+    """Check the fields that are used; whole numbers are ids, from 0, or sizes, from 1."""
     for name in given.keys() & defaults.keys():
         value, kind = given[name], type(defaults[name])
-        kinds = {float: (int, float), type(None): (int,)}.get(kind, (kind,))
-        wrong = type(value) not in kinds
-        if not wrong and kind is not bool and kind is not str:
-            wrong = not 0 <= value < 2**31
-        if wrong:
-            expected = {bool: "true or false", str: "a string"}.get(kind, "a number, at least 0")
-            if kind in (int, type(None)):
-                expected = "a whole number, at least 0"
+        if value is None:
+            continue
+        if kind in (bool, str):
+            expected = {bool: "true or false", str: "a string"}[kind]
+            fits = type(value) is kind
+        elif kind is float:
+            expected = "a number, at least 0"
+            fits = type(value) in (int, float) and 0 <= value < math.inf
+        else:
+            least = 0 if name.endswith("_token_id") else 1
+            expected = f"a whole number, at least {least}"
+            fits = type(value) is int and least <= value < 2**31
+        if not fits:
             raise ArgumentError(name, f"{expected}, in {file}", reprlib.repr(value))
 
 
@@ -126,7 +145,8 @@ def save_pretrained(model, folder, tokenizer_from=None):
     """Write a model into a folder in which `transformers` loads the same model.
 
     Args:
-        model: a built `LanguageModel` or `Transformer` with the architecture of a published one.
+        model: `LanguageModel` or `Transformer` with the architecture of a published one; or a model
+            of `tf_transformer.bert`, see its `save_pretrained`.
         folder: str or Path; a model there is replaced.
         tokenizer_from: str or Path, the folder that the model came from: its vocabulary and
             `generation_config.json` are copied, and the ids of special tokens in its `config.json`;
@@ -136,7 +156,8 @@ def save_pretrained(model, folder, tokenizer_from=None):
         FileExistsError: If the folder contains anything but a model.
         ImportError: If the package `safetensors` is not installed.
         OSError: If the folder cannot be written; its previous content is kept.
-        ValueError: If no published model has the architecture.
+        ValueError: If no published model has the architecture, as after pruning, or the weights are
+            int8.
 
     Example:
         >>> from tf_transformer import LanguageModel, architectures, layers
@@ -150,10 +171,22 @@ def save_pretrained(model, folder, tokenizer_from=None):
     """
     from safetensors.numpy import save_file
 
+    if hasattr(model, "save_pretrained"):
+        model.save_pretrained(folder, tokenizer_from)
+        return
+    if not isinstance(model, LanguageModel | Transformer):
+        expected = "a LanguageModel, a Transformer or a model of tf_transformer.bert"
+        raise ArgumentError("model", expected, type(model).__name__)
+    if not model.built:
+        model.build()
+    if any(weight.dtype == "int8" for weight in model.weights):
+        raise ArgumentError("model", "weights in floating point", "int8", "Save the original.")
     arguments = _arguments(model)
     model_type, fields = _described(model, arguments)
     family = FAMILIES[model_type]
     source = Path(folder if tokenizer_from is None else tokenizer_from)
+    # An id that is None here, such as that of padding which is also an end, is the source's.
+    fields = {k: v for k, v in fields.items() if v is not None or not k.endswith("_token_id")}
     config = {"model_type": model_type, "architectures": [family.published_as], **fields}
     if (source / "config.json").is_file():
         config = {**_special_ids(read_json(source / "config.json")), **config}
@@ -197,8 +230,9 @@ def _arguments(model):
 
 def _described(model, arguments):
     """The first family whose files can describe a model, and its fields."""
+    is_pruned = model.get_config().get("layer_sizes") is not None
     for model_type, family in FAMILIES.items():
-        if not isinstance(model, family.model):
+        if is_pruned or not isinstance(model, family.model):
             continue
         try:
             fields = family.write(arguments)

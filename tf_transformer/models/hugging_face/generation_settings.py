@@ -15,6 +15,8 @@ early_stopping | [false, true, "never"] | another rule when a search is done
 no_repeat_ngram_size | used | `no_repeat_ngram`
 bad_words_ids suppress_tokens begin_suppress_tokens forced_bos_token_id forced_eos_token_id
     repetition_penalty | used | `token_rules`
+force_bos_token_to_be_generated |
+    used | the old form of `forced_bos_token_id`, with the value of `bos_token_id`
 renormalize_logits | [false, true] | a value that is neither true nor false
 do_sample | [false, true] | a value that is neither true nor false
 temperature top_k top_p | used | `sampling`, only with `do_sample`; other random numbers
@@ -117,6 +119,8 @@ def _settings(fields):
         raise ArgumentError("bad_words_ids", "a list of lists of ids", f"{words!r}")
     words = [_ids({"bad_words_ids": word}, "bad_words_ids") for word in words]
     words = [word for word in words if word not in [(end,) for end in ends]]
+    if fields.get("force_bos_token_to_be_generated"):
+        fields = {**fields, "forced_bos_token_id": fields.get("bos_token_id")}
     for name in ("forced_bos_token_id", "forced_eos_token_id"):
         if type(fields[name]) not in (int, type(None)):
             raise ArgumentError(name, "one id", f"{fields[name]!r}")

@@ -25,11 +25,11 @@ def _bart_reader(positions, output_bias=True, **parts):
     """A function that reads the arguments of BART or a relative; Lewis et al. 2020, section 2."""
 
     def read(fields):
-        _one(
-            {"decoder_vocab_size": fields["vocab_size"], **fields},
-            "vocab_size",
-            "decoder_vocab_size",
-        )
+        for name, same in (
+            ("vocab_size", "decoder_vocab_size"),
+            ("encoder_layers", "num_hidden_layers"),
+        ):
+            _one({same: fields[name], **fields}, name, same)
         size, longest = fields["vocab_size"], fields["max_position_embeddings"]
         layers = fields["encoder_layers"], fields["decoder_layers"]
         return {
@@ -79,10 +79,20 @@ def _write_bart(arguments):
     }
 
 
+def _bart_fields(**fixed):
+    """The fields of BART or a relative; each of the `fixed` says what the code does in any case."""
+    rows = "".join(
+        f"{name} | [{value}] | another place of norms or kind of positions\n"
+        for name, value in fixed.items()
+    )
+    return fields_of(f"{_BART_FIELDS}{rows}")
+
+
 _BART_FIELDS = """
 encoder_layers decoder_layers d_model encoder_attention_heads decoder_attention_heads
-    encoder_ffn_dim decoder_ffn_dim vocab_size max_position_embeddings num_hidden_layers |
+    encoder_ffn_dim decoder_ffn_dim vocab_size max_position_embeddings |
     used | sizes; heads and inner widths of both stacks must agree
+num_hidden_layers | used | must be `encoder_layers`
 activation_function scale_embedding pad_token_id decoder_start_token_id | used | as named
 dropout | used | the rate of all dropout in training
 is_encoder_decoder tie_word_embeddings | [true] | decoders alone, and other output projections
@@ -91,12 +101,13 @@ share_encoder_decoder_embeddings | [true] | two vocabularies
 decoder_vocab_size | used | must be `vocab_size`
 attention_dropout activation_dropout classifier_dropout classif_dropout encoder_layerdrop
     decoder_layerdrop | harmless | only in training
-static_position_embeddings | [true] | learned positions in a Marian
-normalize_embedding | [true] | embeddings without a norm
-normalize_before | [false] | another place of the norms
-add_bias_logits add_final_layer_norm | [false] | further weights, which no published model has
+add_bias_logits do_blenderbot_90_layernorm | [false] | other models, which transformers had here
+extra_pos_embeddings | [2] | another offset of the positions
 num_beams early_stopping length_penalty no_repeat_ngram_size max_length forced_bos_token_id
-    forced_eos_token_id bad_words_ids | harmless | settings of `generate`
+    forced_eos_token_id force_bos_token_to_be_generated bad_words_ids |
+    harmless | settings of `generate`
+replacing_rate student_encoder_layers student_decoder_layers save_step |
+    harmless | how it was trained
 """
 _BART_DEFAULTS = {
     **{"encoder_layers": 12, "decoder_layers": 12, "d_model": 1024, "vocab_size": 50265},
@@ -148,7 +159,12 @@ def _sinusoidal(**options):
 _BART = Family(
     model=Transformer,
     published_as="BartForConditionalGeneration",
-    fields=fields_of(_BART_FIELDS),
+    fields=_bart_fields(
+        normalize_before="false",
+        normalize_embedding="true",
+        add_final_layer_norm="false",
+        static_position_embeddings="false",
+    ),
     defaults=_BART_DEFAULTS,
     read=_bart_reader(lambda longest: LearnedPositions(longest, offset=2), embedding_norm=True),
     write=_write_bart,
@@ -165,6 +181,12 @@ _BART = Family(
 )
 _MBART = _BART._replace(
     published_as="MBartForConditionalGeneration",
+    fields=_bart_fields(
+        normalize_before="true",
+        normalize_embedding="true",
+        add_final_layer_norm="true",
+        static_position_embeddings="false",
+    ),
     defaults={**_BART_DEFAULTS, "decoder_start_token_id": None},
     read=_bart_reader(
         lambda longest: LearnedPositions(longest, offset=2),
@@ -174,15 +196,29 @@ _MBART = _BART._replace(
 )
 _M2M100 = _BART._replace(
     published_as="M2M100ForConditionalGeneration",
+    fields=_bart_fields(
+        normalize_before="true",
+        normalize_embedding="false",
+        add_final_layer_norm="true",
+        static_position_embeddings="true",
+    ),
     defaults={**_BART_DEFAULTS, "vocab_size": 128112, "activation_function": "relu"}
     | {"scale_embedding": True},
     read=_bart_reader(
-        _sinusoidal(offset=2, last_included=True), output_bias=False, residual=PreNorm()
+        _sinusoidal(offset=2, last_included=True, counts_padding=False),
+        output_bias=False,
+        residual=PreNorm(),
     ),
     constants=_sinusoids,
 )
 _MARIAN = _BART._replace(
     published_as="MarianMTModel",
+    fields=_bart_fields(
+        normalize_before="false",
+        normalize_embedding="false",
+        add_final_layer_norm="false",
+        static_position_embeddings="true",
+    ),
     defaults={**_BART_DEFAULTS, "vocab_size": 58101}
     | {"pad_token_id": 58100, "decoder_start_token_id": 58100},
     read=_bart_reader(_sinusoidal()),
