@@ -441,6 +441,36 @@ FAULTS = [
             "models/bert/test_relatives.py",
         ),
         (
+            "tokenizers/graph/precompiled.py",
+            "is_short = starts & (num_bytes < 6)",
+            "is_short = starts & (num_bytes < 5)",
+            "tokenizers/graph/test_sentencepiece.py",
+        ),
+        (
+            "tokenizers/graph/precompiled.py",
+            'joins &= ~is_a["control"] & ~before(is_a["control"])',
+            'joins &= ~is_a["control"]',
+            "tokenizers/graph/test_sentencepiece.py",
+        ),
+        (
+            "tokenizers/graph/precompiled.py",
+            "after_space = tf.concat([[True], is_space[:-1]], axis=0)",
+            "after_space = tf.concat([[False], is_space[:-1]], axis=0)",
+            "tokenizers/graph/test_sentencepiece.py",
+        ),
+        (
+            "tokenizers/graph/sentencepiece.py",
+            "totals = tf.cast(tf.cast(before + scores, tf.float32), tf.float64)",
+            "totals = before + scores",
+            "tokenizers/graph/test_sentencepiece.py",
+        ),
+        (
+            "tokenizers/sentencepiece_file.py",
+            "key=lambda piece: -piece[1])",
+            "key=lambda piece: piece[1])",
+            "tokenizers/graph/test_sentencepiece.py",
+        ),
+        (
             "tokenizers/graph/decoders.py",
             'return frame if kind == "single" else [*frame, end, (None, 0), end]',
             'return frame if kind == "single" else [*frame, (None, 0), end]',

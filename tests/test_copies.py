@@ -38,6 +38,8 @@ NO_OBJECT_TO_COPY = {
     "graphs, whose copy is a SavedModel": (
         "EarlyExitClassifier",
         "GraphBPE",
+        "GraphSentencePieceBPE",
+        "GraphSentencePieceUnigram",
         "GraphTokenizer",
         "GraphUnigram",
         "GraphWordPiece",

@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 from loading import VECTORS
 from safetensors.numpy import save_file
+from sentencepiece_models import trained_model
 from tiny_bert import TOKENS, tiny_folder
 
 from tf_transformer import bert, load
@@ -377,6 +378,13 @@ def _draw(folder):
     training_curves(folder / "history.csv", folder / "history.png")
 
 
+def _sentencepiece(folder):
+    rules = folder / "rules.tsv"
+    rules.write_text("61\t62\n")
+    model = trained_model(["ab ba", "a b"], vocab_size=9, normalization_rule_tsv=str(rules))
+    (folder / "spiece.model").write_bytes(model)
+
+
 J, B = mutations.of_json, mutations.of_bytes
 GENERATION = {
     "eos_token_id": [2, 3],
@@ -488,6 +496,14 @@ READERS = [
             share=0.1,
         )
         for kind in ("bpe", "wordpiece", "unigram")
+    ),
+    Reader(
+        "SentencePiece model",
+        _sentencepiece,
+        "spiece.model",
+        B,
+        lambda folder: GraphTokenizer.from_file(folder / "spiece.model").encode(["ab a"]),
+        share=0.1,
     ),
     *(
         Reader(file, _vocabulary, file, damage, read_tokenizer_file)

@@ -10,6 +10,7 @@ import unicodedata
 from pathlib import Path
 
 import numpy as np
+from sentencepiece_models import precompiled
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 import tf_transformer
@@ -37,12 +38,36 @@ CLASSES = (
     "numeric",
 )
 
+# Bits of the table `graphemes`: rules of Unicode Standard Annex 29, section 3.1.1, that a character
+# takes part in, on the right or on the left of the place in question, or between the two.
+GRAPHEME_PROPERTIES = (
+    "joins_any",
+    "joins_leading",
+    "joins_vowel",
+    "joins_trailing",
+    "joins_pictograph",
+    "joins_consonant",
+    "control",
+    "prepended",
+    "before_leading",
+    "before_vowel",
+    "before_trailing",
+    "pictograph",
+    "consonant",
+    "extends_pictograph",
+    "extends_consonant",
+    "links_consonants",
+)
+_LEADING, _VOWEL, _TRAILING, _MARK, _JOINER = "\u1100\u1161\u11a8\u0301\u200d"
+_PICTOGRAPH, _CONSONANT, _LINKER, _PREPENDED = "\xa9\u0915\u094d\u0600"
+
 
 def make_tables():
     """Return the contents of the file: name -> array."""
     tables = {}
     tables |= run_lengths("classes", character_classes())
     tables |= run_lengths("combining_class", combining_classes())
+    tables |= run_lengths("graphemes", grapheme_properties())
     for name, normalizer in (
         ("nfd", normalizers.NFD()),
         ("nfkd", normalizers.NFKD()),
@@ -105,6 +130,55 @@ def character_classes():
         )
         values[point] = sum(answer << bit for bit, answer in enumerate(answers))
     return values
+
+
+def grapheme_properties():
+    """Return the rules by which the normalizer Precompiled joins characters into clusters.
+
+    It replaces a cluster of less than 6 bytes as a whole if a prefix is in its map, so what follows
+    a key that begins a cluster is lost, and otherwise each character alone. No cluster of several
+    characters that has one of 4 bytes is that short, except after one byte.
+    """
+    points = np.array([point for point in POINTS if point not in (10, 13)])
+
+    def is_kept(pattern, keys, points=points):
+        """Whether the map of the keys loses none of the characters."""
+        texts = [pattern.replace("?", chr(point)) for point in points]
+        answers = precompiled(dict.fromkeys(keys, "<")).normalize_str("\n".join(texts))
+        kept = np.zeros(0x110000, bool)
+        kept[points] = [len(answer) == len(pattern) for answer in answers.split("\n")]
+        return kept
+
+    others = points[(points >= 0x80) & (points < 0x10000)]
+    keys = {chr(point) for point in others} - {_CONSONANT, _LINKER, _MARK}
+    found = {
+        "joins_any": ~is_kept("a?", "a"),
+        "joins_leading": is_kept(f"{_PREPENDED}{_LEADING}?", _PREPENDED),
+        "joins_vowel": is_kept(f"{_PREPENDED}{_VOWEL}?", _PREPENDED),
+        "joins_trailing": is_kept(f"{_PREPENDED}{_TRAILING}?", _PREPENDED),
+        "joins_pictograph": is_kept(f"{_PICTOGRAPH}{_JOINER}?", _PICTOGRAPH),
+        "joins_consonant": is_kept(f"{_CONSONANT}{_LINKER}?{_MARK}", keys, others),
+        "control": ~is_kept(f"?{_MARK}\u0302", _MARK),
+        "prepended": is_kept(f"?b{_MARK}", "b"),
+        "before_leading": is_kept(f"?{_LEADING}{_MARK}", _LEADING),
+        "before_vowel": is_kept(f"?{_VOWEL}{_MARK}", _VOWEL),
+        "before_trailing": is_kept(f"?{_TRAILING}{_MARK}", _TRAILING),
+        "pictograph": is_kept(f"?{_JOINER}{_PICTOGRAPH}{_MARK}", _PICTOGRAPH),
+        "consonant": is_kept(f"?{_LINKER}{_CONSONANT}{_MARK}", _CONSONANT),
+        "extends_pictograph": is_kept(f"{_PICTOGRAPH}?{_JOINER}{_PICTOGRAPH}{_MARK}", _PICTOGRAPH),
+        "extends_consonant": is_kept(f"{_CONSONANT}{_LINKER}?{_CONSONANT}{_MARK}", _CONSONANT),
+        "links_consonants": is_kept(f"{_CONSONANT}?{_CONSONANT}{_MARK}", _CONSONANT),
+    }
+    found["joins_any"][[10, 13, *range(0xD800, 0xE000)]] = False
+    found["control"][0xD800:0xE000] = False
+    # A pictograph begins a sequence of its own, and what is prepended joins whatever follows.
+    found["extends_pictograph"] &= ~found["pictograph"]
+    for name in ("extends_consonant", "links_consonants"):
+        found[name] &= ~found["prepended"]
+    for name in found.keys() - {"control"}:
+        found[name] &= ~found["control"]
+    bits = [found[name].astype(np.uint16) << i for i, name in enumerate(GRAPHEME_PROPERTIES)]
+    return np.bitwise_or.reduce(bits)
 
 
 def combining_classes():

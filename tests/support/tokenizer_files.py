@@ -2,6 +2,7 @@
 
 import json
 
+from sentencepiece_models import trained_model
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.implementations import (
     BertWordPieceTokenizer,
@@ -17,6 +18,7 @@ from tf_transformer.tokenizers import (
     WordPieceTokenizer,
     bert_pipeline,
     metaspace_pipeline,
+    read_sentencepiece,
 )
 
 SIZE = 8000
@@ -106,6 +108,31 @@ def _unigram_with_bytes(texts, path):
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
+def _converted(*before):
+    """T5, XLM-R: a SentencePiece model with its map, as transformers converts it."""
+
+    def write(texts, path):
+        model = path.with_suffix(".model")
+        model.write_bytes(trained_model(texts[::9], vocab_size=SIZE))
+        content = read_sentencepiece(model).content
+        metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
+        metaspace["split"] = True
+        scores = dict(content["model"]["pieces"])
+        vocabulary = [[piece, scores.get(piece, 0.0)] for piece in content["model"]["vocab"]]
+        blob = content["normalizer"]["precompiled_charsmap"]
+        converted = {
+            "version": "1.0",
+            "added_tokens": content["added_tokens"],
+            "normalizer": {"type": "Precompiled", "precompiled_charsmap": blob},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*before, metaspace]},
+            "decoder": metaspace,
+            "model": {"type": "Unigram", "unk_id": 0, "vocab": vocabulary, "byte_fallback": False},
+        }
+        path.write_text(json.dumps(converted), encoding="utf-8")
+
+    return write
+
+
 MAKERS = {
     "bpe": _ours(BPETokenizer.train),
     "wordpiece": _ours(WordPieceTokenizer.train),
@@ -124,6 +151,8 @@ MAKERS = {
     "Llama 2": _llama,
     "Llama 3": _whole_words,
     "fused unknown": _fused_unknown,
+    "T5": _converted(),
+    "XLM-R": _converted({"type": "WhitespaceSplit"}),
 }
 
 # One of each model, as trained by this package.

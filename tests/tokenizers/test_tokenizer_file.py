@@ -164,7 +164,7 @@ def some_bytes(content):
 @pytest.mark.parametrize(
     ("kind", "part", "change"),
     [
-        ("bpe", "normalizer", put("normalizer", {"type": "Precompiled"})),
+        ("bpe", "normalizer", put("normalizer", {"type": "ByteLevel"})),
         ("bpe", "normalizer.pattern", put("normalizer", "normalizers", 0, "pattern", "Regex", ".")),
         ("bpe", "pre_tokenizer", put("pre_tokenizer", {"type": "UnicodeScripts"})),
         ("bpe", "pre_tokenizer", lambda c: c["pre_tokenizer"]["pretokenizers"].reverse()),

@@ -9,6 +9,8 @@ from tf_transformer.lazy import lazy_names
 _EXPORTS = {
     "BPETokenizer": "models",
     "GraphBPE": "graph.models",
+    "GraphSentencePieceBPE": "graph.sentencepiece",
+    "GraphSentencePieceUnigram": "graph.sentencepiece",
     "GraphTokenizer": "graph.graph_tokenizer",
     "GraphUnigram": "graph.models",
     "GraphWordPiece": "graph.models",
@@ -19,6 +21,7 @@ _EXPORTS = {
     "bert_pipeline": "pipeline",
     "byte_level_pipeline": "pipeline",
     "metaspace_pipeline": "pipeline",
+    "read_sentencepiece": "sentencepiece_file",
     "train_subwords": "models",
 }
 

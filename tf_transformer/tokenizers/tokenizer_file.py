@@ -16,6 +16,8 @@ from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS, tokenizer_js
 
 READABLE = "a tokenizer.json that can be read"
 MODELS = ("BPE", "WordPiece", "Unigram")
+# What `sentencepiece_content` makes; only a graph can run them.
+_SENTENCEPIECE_MODELS = ("SentencePieceBPE", "SentencePieceUnigram")
 
 # Unigram's penalty for an unknown character, relative to the least likely token (as SentencePiece).
 UNKNOWN_PENALTY = 10.0
@@ -82,14 +84,14 @@ class TokenizerFile:
     def __post_init__(self):
         if not isinstance(self.content, dict) or not isinstance(self.content.get("model"), dict):
             raise UnsupportedPart.of("model", "a dict, as in a tokenizer.json", "none")
-        if self.model.get("type") not in MODELS:
+        if self.model.get("type") not in (*MODELS, *_SENTENCEPIECE_MODELS):
             raise UnsupportedPart.of("model.type", MODELS, self.model.get("type"))
         self.vocabulary  # noqa: B018  raises if it is invalid
 
     @classmethod
     def read(cls, path):
         """Read a `tokenizer.json`; raises a FileNotFoundError, or the errors of the class."""
-        path = _existing(path, "a tokenizer.json")
+        path = existing(path, "a tokenizer.json")
         try:
             return cls(path.read_text(encoding="utf-8"))
         except ValueError as error:  # UnicodeDecodeError is one
@@ -118,7 +120,7 @@ class TokenizerFile:
             ValueError: If the file is not UTF-8, begins with a byte order mark, has white space
                 after a token or lacks one of BERT's special tokens.
         """
-        path = _existing(path, "a vocab.txt")
+        path = existing(path, "a vocab.txt")
         try:
             lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
@@ -259,7 +261,8 @@ class TokenizerFile:
         return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def _existing(path, expected):
+def existing(path, expected):
+    """The path of a file; a FileNotFoundError if there is none."""
     path = Path(path)
     if not path.is_file():
         raise MissingFileError("path", expected, f"no file {path}")

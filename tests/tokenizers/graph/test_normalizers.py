@@ -21,7 +21,7 @@ from tokenizers.normalizers import (
 )
 from unicode_texts import SEEDS, all_characters, random_texts
 
-from tf_transformer.tokenizers.graph.normalizers import build_normalizer
+from tf_transformer.tokenizers.graph.normalizers import Normalizer
 from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.pipeline import byte_level_pipeline, metaspace_pipeline
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
@@ -60,7 +60,7 @@ def part_of(normalizer):
 
 
 def check(normalizer, texts):
-    change = build_normalizer(part_of(normalizer))
+    change = Normalizer(part_of(normalizer))
     normalize = tf.function(
         lambda strings: change(Texts.of(strings)).strings,
         input_signature=[tf.TensorSpec([None], tf.string)],
@@ -102,7 +102,7 @@ def test_long_runs_of_marks(name):
 
 
 def test_no_texts():
-    normalize = build_normalizer(part_of(NFKC()))
+    normalize = Normalizer(part_of(NFKC()))
     assert normalize(Texts.of(tf.constant([], tf.string))).strings.shape == (0,)
     assert normalize(Texts.of(tf.constant(["", ""]))).strings.numpy().tolist() == [b"", b""]
 
@@ -110,7 +110,6 @@ def test_no_texts():
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({"type": "Precompiled", "precompiled_charsmap": ""}, "'normalizer'.*'Precompiled'"),
         (
             {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
             r"'normalizer.pattern'",
@@ -121,4 +120,4 @@ def test_no_texts():
 )
 def test_what_is_not_exact_is_refused(part, message):
     with pytest.raises(UnsupportedPart, match=message):
-        build_normalizer(part)
+        Normalizer(part)

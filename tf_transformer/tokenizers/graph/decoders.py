@@ -68,6 +68,8 @@ _CLEANUP = (
     *((" 'm", "'m"), (" do not", " don't"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
 )
 
+_METASPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+
 # Position of a token in its text, as flags: a token may be both first and last.
 _MIDDLE, _FIRST, _LAST = 0, 1, 2
 _POSITIONS = range(4)
@@ -99,6 +101,10 @@ class Decoder:
                 text = text if isinstance(text, bytes) else text.encode("utf-8")
                 self._pieces[position, number] = text
         self._is_special = np.array([t in file.special_tokens for t in file.vocabulary] + [True])
+        # Of tokens without a text at the start, the next is the first one, in SentencePiece.
+        self._is_skipped = self._is_special
+        if any(step and step.get("remove_extra_whitespaces") for step in steps):
+            self._is_skipped = self._is_special | (self._pieces[_FIRST] == b"")
         self._is_byte = np.zeros(size + 1, bool)
         if "ByteFallback" in names[:end_of_tokens]:
             self._is_byte[:size] = [bool(_BYTE_TOKEN.fullmatch(t)) for t in file.vocabulary]
@@ -125,7 +131,8 @@ class Decoder:
         """Position of each id in its row, ignoring special tokens: `[B, T]`."""
         is_kept = tf.cast(~tf.gather(self._is_special, ids), tf.int32)
         number = tf.cumsum(is_kept, axis=1)
-        is_first = tf.cast(number == 1, tf.int32)
+        is_counted = tf.cast(~tf.gather(self._is_skipped, ids), tf.int32)
+        is_first = tf.cast(tf.cumsum(is_counted, axis=1, exclusive=True) == 0, tf.int32)
         is_last = tf.cast(number == number[:, -1:], tf.int32)
         return is_kept * (_FIRST * is_first + _LAST * is_last)
 
@@ -171,6 +178,12 @@ def _metaspace(part, text, position):
     return text.replace(part["replacement"], "" if is_stripped else " ")
 
 
+def _sentencepiece(part, text, position):
+    if position & _FIRST and (part["add_dummy_prefix"] or part["remove_extra_whitespaces"]):
+        text = text.removeprefix(_METASPACE)
+    return text.replace(_METASPACE, " ")
+
+
 def _byte_fallback(part, text, position):
     byte = _BYTE_TOKEN.fullmatch(text)
     return bytes([int(byte[1], 16)]) if byte else text
@@ -190,6 +203,7 @@ _TOKEN_STEPS = {
     "ByteLevel": _byte_level,
     "Metaspace": _metaspace,
     "Replace": _replace,
+    "SentencePiece": _sentencepiece,
     "WordPiece": _wordpiece,
 }
 

@@ -4,6 +4,7 @@ B batch (texts), T ids of one text, W distinct words of the batch.
 """
 
 from numbers import Integral
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -12,10 +13,11 @@ from tf_transformer import tokenizers as package
 from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.graph.added_tokens import AddedTokens
 from tf_transformer.tokenizers.graph.decoders import Decoder, frame_of
-from tf_transformer.tokenizers.graph.normalizers import build_normalizer
+from tf_transformer.tokenizers.graph.normalizers import Normalizer
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
 from tf_transformer.tokenizers.graph.texts import Texts, lookup_table
 from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
+from tf_transformer.tokenizers.sentencepiece_file import read_sentencepiece
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
 
 # What Python and TensorFlow raise for a setting of the wrong type, such as a list for a string.
@@ -58,7 +60,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         self.vocab_size = len(file.vocabulary)
         part = file.content.get
         try:
-            self._normalize = build_normalizer(part("normalizer"))
+            self._normalize = Normalizer(part("normalizer"))
             self._build_added_tokens(file)
             self._finds_any = bool(self._raw_tokens or self._normalized_tokens)
             is_start_kept = part("normalizer") is None and not self._finds_any
@@ -80,20 +82,24 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     @classmethod
     def from_file(cls, path):
-        """Read a `tokenizer.json`; returns the graph tokenizer for the file's model.
+        """Read a `tokenizer.json`, or a `.model` or `.spm` of SentencePiece.
+
+        Returns:
+            The graph tokenizer for the file's model.
 
         Raises:
             FileNotFoundError: If the file does not exist.
             ValueError: If the file or a part of it is not supported; the message names the part.
         """
-        file = TokenizerFile.read(path)
+        is_sentencepiece = Path(path).suffix in (".model", ".spm")
+        file = (read_sentencepiece if is_sentencepiece else TokenizerFile.read)(path)
         # By its exported name, since the module of a subclass imports this one.
         chosen = getattr(package, f"Graph{file.model['type']}") if cls is GraphTokenizer else cls
         try:
             return chosen(file)
         except UnsupportedPart as error:
-            expected = "a tokenizer.json that can run in a graph"
-            remedy = f"{error} The Python tokenizer can read it."
+            expected = "a file that can run in a graph"
+            remedy = f"{error} The Python tokenizer can read a tokenizer.json."
             raise UnsupportedPart("path", expected, path, remedy) from error
 
     @property

@@ -228,7 +228,7 @@ class GraphUnigram(GraphTokenizer):
         shape = tf.stack([tf.size(owner), longest])
         no_token = tf.fill(shape, tf.constant(-np.inf, tf.float64))
         score_table = tf.tensor_scatter_nd_update(no_token, cells, scores)  # [C, L]
-        length_at = _viterbi(start, end, score_table)  # [C], of the best token ending there
+        length_at = _viterbi(start, end, score_table, self._best)  # [C]
         is_token, _ = follow(end - 1, start - 1, -length_at)
         id_table = tf.scatter_nd(cells, ids, shape)
         ids = tf.gather(id_table, longest - length_at, batch_dims=1)
@@ -236,6 +236,16 @@ class GraphUnigram(GraphTokenizer):
             return self._with_bytes(codes, owner, ids, is_token)
         ids, owner = selected(is_token, ids, owner)
         return selected(first_of_unknown(ids == self._unknown, owner), ids, owner)
+
+    @staticmethod
+    def _best(before, scores):
+        """The best path to a position of each word, of equal ones the one with the longest token.
+
+        Takes the scores of the L paths before the last token, and those of the token, `[W, L]`;
+        returns which is best, int32 `[W]`, and its score.
+        """
+        totals = before + scores
+        return tf.argmax(totals, axis=1, output_type=tf.int32), tf.reduce_max(totals, axis=1)
 
     def _with_bytes(self, codes, owner, ids, is_token):
         """Replace unknown tokens with the bytes of their characters."""
@@ -266,19 +276,17 @@ class GraphUnigram(GraphTokenizer):
         return (tf.concat(both, axis=0) for both in zip(found, others, strict=True))
 
 
-def _viterbi(start, end, score_table):
-    """The best last token at every position of every word."""
+def _viterbi(start, end, score_table, choose):
+    """The length of the last token of the best path to every position of every word."""
     longest = tf.shape(score_table)[1]
     # The scores of the best paths to the previous L positions; a word begins with 0.
     before = tf.fill([tf.size(start), longest - 1], tf.constant(-np.inf, tf.float64))
     best = tf.concat([before, tf.zeros([tf.size(start), 1], tf.float64)], axis=1)  # [W, L]
 
     def step(places, end, best, length_at):
-        candidates = best + tf.gather(score_table, places)  # [W, L]
-        chosen = tf.argmax(candidates, axis=1, output_type=tf.int32)  # the first, i.e. longest
+        chosen, arrived = choose(best, tf.gather(score_table, places))
         length_at = tf.tensor_scatter_nd_update(length_at, places[:, tf.newaxis], longest - chosen)
-        arrived = tf.reduce_max(candidates, axis=1, keepdims=True)
-        best = tf.concat([best[:, 1:], arrived], axis=1)
+        best = tf.concat([best[:, 1:], arrived[:, tf.newaxis]], axis=1)
         places += 1
         return *selected(places < end, places, end, best), length_at
 
@@ -312,15 +320,21 @@ class GraphBPE(GraphTokenizer):
             raise UnsupportedPart.of("model.dropout", None, model["dropout"])
         self._is_byte_level = _ends_in_bytes(file.content.get("pre_tokenizer"))
         self._symbols = (ByteSymbols if self._is_byte_level else CharacterSymbols)(model)
-        merges = file.merges
+        self._build_merges(file.merges, np.arange(len(file.merges)), self.vocab_size)
+
+    def _build_merges(self, merges, ranks, num_symbols):
+        """Build the table of merges `[M, 3]` of ranks `[M]`; pairs of a rank have one result."""
         # One rank past the last means "no such pair"; it merges nothing, so its result is 0.
-        self._no_merge = len(merges)
-        self._result_of_rank = np.append(merges[:, 2], 0).astype(np.int32)
-        self._is_certain = np.append(_merges_for_certain(merges, self.vocab_size), False)
+        self._num_symbols, self._no_merge = num_symbols, np.max(ranks, initial=-1) + 1
+        self._result_of_rank = np.zeros(self._no_merge + 1, np.int32)
+        self._result_of_rank[ranks] = merges[:, 2]
+        self._is_certain = np.ones(self._no_merge + 1, bool)
+        is_certain = _merges_for_certain(merges, ranks, num_symbols)
+        self._is_certain[[*ranks[~is_certain], self._no_merge]] = False
         # A vocabulary of bytes alone has no merges; the key -1 matches no pair.
-        pairs = np.append(merges[:, 0] * self.vocab_size + merges[:, 1], -1)
-        ranks = np.arange(len(merges) + 1, dtype=np.int32)
-        self._rank_of_pair = lookup_table(pairs, ranks, default=self._no_merge)
+        pairs = np.append(merges[:, 0] * num_symbols + merges[:, 1], -1)
+        ranks = np.append(ranks, self._no_merge).astype(np.int32)
+        self._rank_of_pair = lookup_table(pairs, ranks, default=int(self._no_merge))
 
     def _words_of_tokens(self, file):
         if not self._is_byte_level:
@@ -349,7 +363,7 @@ class GraphBPE(GraphTokenizer):
         """Merges, in each word, the certain pairs, or if there are none its best-ranked pair."""
         # Of the best-ranked pair only the leftmost occurrence is merged: the merge may create a
         # pair of better rank than the second occurrence, which the reference then merges first.
-        pairs = tf.cast(symbols[:-1], tf.int64) * self.vocab_size + tf.cast(symbols[1:], tf.int64)
+        pairs = tf.cast(symbols[:-1], tf.int64) * self._num_symbols + tf.cast(symbols[1:], tf.int64)
         owner_of_pair = owner[:-1]
         is_inside = owner_of_pair == owner[1:]
         rank = tf.where(is_inside, self._rank_of_pair.lookup(pairs), self._no_merge)  # [N - 1]
@@ -370,7 +384,7 @@ class GraphBPE(GraphTokenizer):
         return merged, *selected(kept, symbols, owner)
 
 
-def _merges_for_certain(merges, vocab_size):
+def _merges_for_certain(merges, ranks, num_symbols):
     """The merges whose pairs can be merged immediately, wherever they occur: bool `[M]`."""
     # Let the pair (a, b) of rank r merge into m. Another merge can break the pair only by taking a
     # from the left or b from the right. If all such merges rank after r, the pair is merged in any
@@ -378,8 +392,7 @@ def _merges_for_certain(merges, vocab_size):
     # before r. In a trained list the second condition always holds, and the first holds for most
     # merges, such as those of the bytes of one character.
     left, right, merged = merges.T
-    ranks = np.arange(len(merges))
-    first_as_left, first_as_right = np.full((2, vocab_size), len(merges))
+    first_as_left, first_as_right = np.full((2, num_symbols), len(merges))
     np.minimum.at(first_as_left, left, ranks)
     np.minimum.at(first_as_right, right, ranks)
     first = np.minimum(first_as_left, first_as_right)

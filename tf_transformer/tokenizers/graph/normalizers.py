@@ -6,6 +6,7 @@ import json
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.tokenizers.graph.precompiled import Precompiled, SentencePieceNormalizer
 from tf_transformer.tokenizers.graph.texts import (
     NUM_CODES,
     CharacterTable,
@@ -24,16 +25,20 @@ _SPACE = ord(" ")
 _CODES = np.arange(NUM_CODES, dtype=np.int32)
 
 
-def build_normalizer(part):
-    """Build the function that a "normalizer" describes."""
-    steps = _fused_steps(json.dumps(part))
+class Normalizer(tf.Module):
+    """What a "normalizer" describes, as a function of `Texts`."""
 
-    def normalize(texts):
-        for step in steps:
+    def __init__(self, part):
+        super().__init__(name="normalizer")
+        self._steps = _fused_steps(json.dumps(part))
+        # A SavedModel keeps the tables of these.
+        self.modules = [step for step in self._steps if isinstance(step, tf.Module)]
+
+    def __call__(self, texts):
+        """Normalize `Texts`."""
+        for step in self._steps:
             texts = step(texts)
         return texts
-
-    return normalize
 
 
 # Adjacent maps of characters become one map. This takes longer than all else in reading a small
@@ -105,8 +110,10 @@ _MAKERS = {
     "NFKC": lambda _: [*_decomposed("nfkd"), Composition()],
     "NFKD": lambda _: _decomposed("nfkd"),
     "Nmt": lambda _: [_replacing("nmt_removed"), _replacing("nmt_space", _SPACE)],
+    "Precompiled": lambda part: [Precompiled(part)],
     "Prepend": _prepend,
     "Replace": _replace,
+    "SentencePiece": lambda part: [SentencePieceNormalizer(part)],
     "Sequence": _sequence,
     "Strip": _strip,
     "StripAccents": lambda _: [_replacing("combining_mark")],
