@@ -11,7 +11,7 @@ _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 _ALGORITHMS = {1: "Unigram", 2: "BPE"}
 
 
-def read_sentencepiece(path, ids=None):
+def read_sentencepiece(path, ids=None, special=()):
     """Read a model of SentencePiece for the tokenizers in a graph, which give the same ids.
 
     Args:
@@ -19,6 +19,7 @@ def read_sentencepiece(path, ids=None):
             "bpe".
         ids: dict of piece -> id, the vocabulary of a file such as Marian's `vocab.json`, which
             replaces the numbers of the model; pieces without an id are unknown.
+        special: collection of str, further special tokens among the ids, such as "<pad>".
 
     Returns:
         A `TokenizerFile` for `GraphSentencePieceUnigram` or `GraphSentencePieceBPE`. Its control
@@ -40,7 +41,7 @@ def read_sentencepiece(path, ids=None):
         model = _Message(path.read_bytes())
         pieces = [_piece(message) for message in model.all(1)]
         parts = _Message(model.last(2, b"")), _Message(model.last(3, b""))
-        return TokenizerFile.of(_content(pieces, *parts, ids))
+        return TokenizerFile.of(_content(pieces, *parts, ids, special))
     except UnsupportedPart:
         raise
     except (IndexError, TypeError, ValueError) as error:
@@ -48,7 +49,7 @@ def read_sentencepiece(path, ids=None):
         raise UnsupportedPart("path", expected, f"{path}: {error}") from error
 
 
-def _content(pieces, trainer, normalizer, ids):
+def _content(pieces, trainer, normalizer, ids, special):
     algorithm = _ALGORITHMS.get(trainer.last(3, 1))
     if algorithm is None:
         expected = f"1 or 2, {' or '.join(_ALGORITHMS.values())}"
@@ -73,7 +74,8 @@ def _content(pieces, trainer, normalizer, ids):
         "add_dummy_prefix": bool(normalizer.last(3, 1)),
         "remove_extra_whitespaces": bool(normalizer.last(4, 1)),
     }
-    special = [text for text, _, kind in pieces if kind in (_UNKNOWN, _CONTROL) and text in numbers]
+    special = {*special, *(text for text, _, kind in pieces if kind in (_UNKNOWN, _CONTROL))}
+    special = sorted(special & numbers.keys(), key=numbers.get)
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",

@@ -1,0 +1,189 @@
+"""The tokenizers of published encoder-decoders: texts to source and target ids.
+
+B batch, S source length, T target length.
+"""
+
+import re
+from pathlib import Path
+
+import tensorflow as tf
+
+from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
+from tf_transformer.functional.ids import asserted
+from tf_transformer.models.bert.checkpoints.config_files import read_json
+from tf_transformer.tokenizers import (
+    GraphSentencePieceBPE,
+    GraphSentencePieceUnigram,
+    GraphTokenizer,
+    read_sentencepiece,
+)
+
+# eng_Latn, en_XX, __en__
+_LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+|__[a-z]{2,3}__")
+_CODE = r"^(>>(?s:.*?)<<)(?s:.*)$"  # Marian's, at the start of a text
+
+
+class TranslationTokenizer(tf.Module):
+    """Source and target texts to the ids of a published `Transformer`, and ids to texts.
+
+    Args:
+        source, target: `GraphTokenizer` for each side, with the same ids; they may be one object.
+        around_source, around_target: pairs of lists of ids before and after a text.
+        codes: dict of string -> id, the language codes such as ">>fra<<" with which a source text
+            may begin (Marian).
+
+    Example:
+        >>> from tf_transformer import BPETokenizer
+        >>> BPETokenizer.train(["low lower"], vocab_size=262).save("tokenizer.json")
+        >>> graph = GraphTokenizer.from_file("tokenizer.json")
+        >>> tokenizer = TranslationTokenizer(graph, graph, ([], [2]), ([], [2]))
+        >>> tokenizer.encode(["low"]).to_list(), tokenizer.decode([[261, 2]]).numpy().tolist()
+        ([[261, 2]], [b'low'])
+    """
+
+    def __init__(self, source, target, around_source, around_target, codes=None):
+        super().__init__(name="translation_tokenizer")
+        self.source, self.target, self.vocab_size = source, target, source.vocab_size
+        self._around_source, self._around_target = around_source, around_target
+        self._codes = None
+        if codes:
+            initializer = tf.lookup.KeyValueTensorInitializer(
+                tf.constant([*codes]), tf.constant([*codes.values()], tf.int32)
+            )
+            self._codes = tf.lookup.StaticHashTable(initializer, -1)
+
+    @classmethod
+    def from_pretrained(cls, path, source_language=None, target_language=None):
+        """Read the tokenizers of a folder: `tokenizer.json`, or Marian's and M2M100's files.
+
+        Args:
+            path: str or Path.
+            source_language, target_language: str, language codes as in the vocabulary, such as
+                "eng_Latn" (NLLB), "en_XX" (mBART) or "__en__" (M2M100), for models whose texts
+                carry one; that of the targets is only needed to encode them. A source of Marian
+                carries its code in the text: ">>fra<< How are you?".
+
+        Raises:
+            FileNotFoundError: If a file is missing.
+            ValueError: If a file is not supported, or a language is missing or unknown.
+        """
+        path = Path(path)
+        if (path / "source.spm").is_file():
+            return cls._marian(path, source_language or target_language)
+        if (path / "tokenizer.json").is_file():
+            tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
+            frame = [number for number, _ in tokenizer.frame()]
+            languages = {
+                n: t for t, n in tokenizer.special_tokens.items() if _LANGUAGE.fullmatch(t)
+            }
+        elif (path / "sentencepiece.bpe.model").is_file() and (path / "vocab.json").is_file():
+            tokenizer, languages = _m2m100(path)
+            frame = [min(languages), None, tokenizer.end_id]
+        else:
+            expected = "tokenizer.json, or source.spm, or sentencepiece.bpe.model with vocab.json"
+            raise MissingFileError("path", expected, "none of them", place=path)
+        frame = frame or [None]
+        around = []
+        for name, language in (
+            ("source_language", source_language),
+            ("target_language", target_language),
+        ):
+            ids = frame
+            if not languages.keys() & {*frame}:
+                if language is not None:
+                    expected = "None for a model whose texts carry no language"
+                    raise ArgumentError(name, expected, f"{language!r}")
+            elif language is not None or name == "source_language":
+                check_choice(name, language, languages.values())
+                [number] = [n for n, token in languages.items() if token == language]
+                ids = [number if n in languages else n for n in frame]
+            else:
+                ids = None
+            around.append(ids and (ids[: ids.index(None)], ids[ids.index(None) + 1 :]))
+        return cls(tokenizer, tokenizer, *around)
+
+    @classmethod
+    def _marian(cls, path, language):
+        if language is not None:
+            expected = "None: a source text of Marian begins with its code, as in >>fra<<"
+            raise ArgumentError("source_language, target_language", expected, f"{language!r}")
+        if (path / "target_vocab.json").is_file():
+            raise ArgumentError("path", "one vocabulary for both sides", f"two in {path}")
+        ids = _vocabulary(path)
+        codes = {token: n for token, n in ids.items() if token[:2] == ">>" and token[-2:] == "<<"}
+        source, target = (
+            _graph(read_sentencepiece(path / f"{side}.spm", ids, ("</s>", "<pad>")))
+            for side in ("source", "target")
+        )
+        around = [], [source.end_id]
+        return cls(source, target, around, around, codes)
+
+    def encode(self, text):
+        """Source texts to ids: string (B,) -> int32 ragged (B, (S)), with special tokens.
+
+        tf.errors.InvalidArgumentError for a text that begins with an unknown language code, if
+        there are any.
+        """
+        text = tf.convert_to_tensor(text, tf.string)
+        if self._codes is None:
+            return _framed(self.source.encode_strings(text), *self._around_source)
+        has_code = tf.strings.regex_full_match(text, _CODE)
+        code = tf.where(has_code, tf.strings.regex_replace(text, _CODE, r"\1"), "")
+        number = self._codes.lookup(code)
+        expected = "one of the model's language codes at the start of a text, such as >>fra<<"
+        error = ArgumentError("text", expected, "another", "It begins with:")
+        unknown = tf.boolean_mask(code, has_code & (number < 0))
+        number = asserted(number, tf.equal(tf.size(unknown), 0), error, unknown)
+        size = tf.strings.length(text)
+        text = tf.strings.substr(text, tf.strings.length(code), size - tf.strings.length(code))
+        codes = tf.RaggedTensor.from_row_lengths(number[has_code], tf.cast(has_code, tf.int64))
+        ids = tf.concat([codes, self.source.encode_strings(text)], axis=1)
+        return _framed(ids, *self._around_source)
+
+    def encode_targets(self, text):
+        """Target texts to labels: string (B,) -> int32 ragged (B, (T)), with special tokens."""
+        if self._around_target is None:
+            expected = "the language of the targets, from from_pretrained"
+            raise ArgumentError("target_language", expected, "None")
+        ids = self.target.encode_strings(tf.convert_to_tensor(text, tf.string))
+        return _framed(ids, *self._around_target)
+
+    def decode(self, ids):
+        """Ids to texts, without special tokens: int32 (B, T) -> string (B,)."""
+        text = self.target.decode(ids)
+        # As transformers does.
+        is_sentencepiece = self.target.model_type.startswith("SentencePiece")
+        return tf.strings.strip(text) if is_sentencepiece else text
+
+
+def _framed(ids, before, after):
+    def repeated(side):
+        row = tf.constant([side], tf.int32, [1, len(side)])
+        return tf.RaggedTensor.from_tensor(tf.tile(row, [ids.nrows(), 1]))
+
+    return tf.concat([repeated(before), ids, repeated(after)], axis=1)
+
+
+def _vocabulary(path):
+    ids = read_json(path / "vocab.json")
+    if sorted(map(str, ids.values())) != sorted(map(str, range(len(ids)))):
+        raise ArgumentError("path", "the ids from 0 on, each once", f"others in {path}/vocab.json")
+    return ids
+
+
+def _graph(file):
+    is_bpe = file.model["type"] == GraphSentencePieceBPE.model_type
+    return (GraphSentencePieceBPE if is_bpe else GraphSentencePieceUnigram)(file)
+
+
+def _m2m100(path):
+    """The tokenizer, and its languages by their ids, which follow those of the vocabulary."""
+    ids = _vocabulary(path)
+    file = path / "special_tokens_map.json"
+    names = (read_json(file) if file.is_file() else {}).get("additional_special_tokens") or []
+    if not names or not all(isinstance(name, str) and _LANGUAGE.fullmatch(name) for name in names):
+        raise ArgumentError("additional_special_tokens", f"languages in {file}", f"{names!r}")
+    languages = {len(ids) + number: name for number, name in enumerate(names)}
+    ids |= {name: number for number, name in languages.items()}
+    special = ("<pad>", "</s>", *names)
+    return _graph(read_sentencepiece(path / "sentencepiece.bpe.model", ids, special)), languages
