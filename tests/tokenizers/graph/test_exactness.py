@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizer_files import MAKERS, MODELS
+from tokenizer_files import MAKERS, MODELS, WORDS
 from unicode_texts import SEEDS, all_characters, random_texts
 
 from tf_transformer.tokenizers import GraphTokenizer, Tokenizer
@@ -56,6 +56,13 @@ def test_other_kinds(pair_of, all_texts, kind, share_of):
 @pytest.mark.parametrize("kind", MODELS)
 def test_random_texts(pair_of, all_texts, kind):
     check_ids(pair_of(kind), SEEDS + random_texts(len(all_texts) // 10, 2, all_texts))
+
+
+@pytest.mark.slow
+@pytest.mark.one_of(3)
+@pytest.mark.parametrize("kind", WORDS)
+def test_random_texts_in_the_words_of_published_models(pair_of, all_texts, kind, share_of):
+    check_ids(pair_of(kind), share_of(random_texts(100_000, 4, all_texts)), decodes=False)
 
 
 RELOAD = """

@@ -99,13 +99,14 @@ def literal(text):
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
 
 
-def shared_pattern(part, name):
+def shared_pattern(part, name, also=()):
     r"""The RE2 regular expression of a part's "pattern", known to match as in the Rust package."""
     [(kind, pattern)] = part["pattern"].items()
     if kind == "String" and pattern:
         return literal(pattern)
     if pattern not in SHARED_PATTERNS:
-        raise UnsupportedPart.of(f"{name}.pattern", [*SHARED_PATTERNS, "any String"], pattern)
+        expected = [*SHARED_PATTERNS, *also, "any String"]
+        raise UnsupportedPart.of(f"{name}.pattern", expected, pattern)
     return pattern
 
 
