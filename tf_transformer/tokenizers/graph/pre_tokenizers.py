@@ -146,11 +146,9 @@ def build_pre_tokenizer(part, is_start_kept=False):
     """Build the function that a "pre_tokenizer" describes; ByteLevel's bytes stay as they are."""
     if part is None:
         return _not_empty
-    if part.get("prepend_scheme") == "first":
-        if not is_start_kept:
-            expected = "always or never with other steps"
-            raise UnsupportedPart.of("pre_tokenizer.prepend_scheme", expected, "first")
-        part = part | {"prepend_scheme": "always"}
+    if part.get("prepend_scheme") == "first" and not is_start_kept:
+        expected = "always or never with other steps"
+        raise UnsupportedPart.of("pre_tokenizer.prepend_scheme", expected, "first")
     return function_for("pre_tokenizer", part, _MAKERS)(part)
 
 
@@ -202,15 +200,16 @@ def _split(part):
 
 def _metaspace(part):
     replacement = part["replacement"]
-    if part.get("add_prefix_space") is False and part.get("prepend_scheme") != "never":
-        scheme = part.get("prepend_scheme", "always")
+    scheme = part.get("prepend_scheme", "always")
+    if part.get("add_prefix_space") is False and scheme != "never":
         raise UnsupportedPart.of("pre_tokenizer.prepend_scheme", "never without a space", scheme)
-    prepends = part.get("prepend_scheme", "always") != "never"
 
     def split(texts):
         strings = replaced(texts.strings, " ", replacement)
-        if prepends:
+        if scheme != "never":
             has_one = tf.strings.regex_full_match(strings, f"(?s)({literal(replacement)}.*)?")
+            if scheme == "first":
+                has_one |= tf.logical_not(texts.is_start)
             strings = tf.where(has_one, strings, replacement + strings)
         if not part.get("split", True):
             return _not_empty(texts.with_strings(strings))
