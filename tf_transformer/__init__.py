@@ -33,7 +33,7 @@ _HOMES = {
         "sample_decode"
     ),
     "tokenizers": (
-        "BPETokenizer GraphBPE GraphTokenizer GraphUnigram GraphWordPiece Tokenizer "
+        "BPETokenizer ChatTemplate GraphBPE GraphTokenizer GraphUnigram GraphWordPiece Tokenizer "
         "UnigramTokenizer WordPieceTokenizer"
     ),
     "data": "load_corpus mask_tokens read_documents split_pairs",

@@ -47,7 +47,7 @@ from tf_transformer.models.bert.checkpoints.files import H5File, SafetensorsFile
 from tf_transformer.models.bert.sentence_encoder import read_pooling, write_pooling
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.models.hugging_face import generation_settings
-from tf_transformer.tokenizers import GraphTokenizer, Tokenizer, train_subwords
+from tf_transformer.tokenizers import ChatTemplate, GraphTokenizer, Tokenizer, train_subwords
 from tf_transformer.training import (
     LANGUAGE_MODEL_PRESETS,
     PRESETS,
@@ -177,6 +177,20 @@ def _run_tokenizer(folder):
 def _run_graph_tokenizer(folder):
     tokenizer = GraphTokenizer.from_file(folder / "tokenizer.json")
     tokenizer.decode(tokenizer.encode(["lower é wide\U0001f600", ""]))
+
+
+def _chat_template(folder):
+    config = {"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": None}
+    named = [{"name": "default", "template": "{{ 1 }}"}, {"name": "rag", "template": "x"}]
+    _json("tokenizer_config.json", config | {"chat_template": named})(folder)
+    loop = "{% for m in messages %}{{ bos_token + m['content'] | trim }}{% endfor %}"
+    _text("chat_template.jinja", f"{loop}{{{{ messages[0] | tojson }}}}")(folder)
+
+
+def _render(folder):
+    messages = [{"role": "user", "content": "low"}]
+    for name in ("default", "rag"):
+        ChatTemplate.read(folder, name).render(messages)
 
 
 def _vocabulary(folder):
@@ -477,6 +491,10 @@ READERS = [
     *(
         Reader(f"tokenizer.json, {kind}", _tokenizer(kind), "tokenizer.json", J, _run_tokenizer)
         for kind in ("bpe", "wordpiece", "unigram")
+    ),
+    *(
+        Reader(f"chat template, {file}", _chat_template, file, damage, _render)
+        for file, damage in (("tokenizer_config.json", J), ("chat_template.jinja", B))
     ),
     *(
         Reader(

@@ -8,6 +8,7 @@ from tf_transformer.lazy import lazy_names
 
 _EXPORTS = {
     "BPETokenizer": "models",
+    "ChatTemplate": "chat_template",
     "GraphBPE": "graph.models",
     "GraphTokenizer": "graph.graph_tokenizer",
     "GraphUnigram": "graph.models",
