@@ -179,18 +179,23 @@ def _run_graph_tokenizer(folder):
     tokenizer.decode(tokenizer.encode(["lower é wide\U0001f600", ""]))
 
 
-def _chat_template(folder):
-    config = {"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": None}
-    named = [{"name": "default", "template": "{{ 1 }}"}, {"name": "rag", "template": "x"}]
-    _json("tokenizer_config.json", config | {"chat_template": named})(folder)
-    loop = "{% for m in messages %}{{ bos_token + m['content'] | trim }}{% endfor %}"
-    _text("chat_template.jinja", f"{loop}{{{{ messages[0] | tojson }}}}")(folder)
+def _chat_template(file):
+    text = (
+        "{% for m in messages %}{{ bos_token + m['content'] | trim }}{% endfor %}{{ 1 | tojson }}"
+    )
+    named = [{"name": "default", "template": text}, {"name": "rag", "template": "x"}]
+    config = {"bos_token": {"content": "<s>"}, "pad_token": None, "chat_template": named}
+
+    def make(folder):
+        _json("tokenizer_config.json", config)(folder)
+        if file != "tokenizer_config.json":  # it replaces the field
+            _text(file, text)(folder)
+
+    return make
 
 
 def _render(folder):
-    messages = [{"role": "user", "content": "low"}]
-    for name in ("default", "rag"):
-        ChatTemplate.read(folder, name).render(messages)
+    ChatTemplate.read(folder).render([{"role": "user", "content": "low"}])
 
 
 def _vocabulary(folder):
@@ -493,7 +498,7 @@ READERS = [
         for kind in ("bpe", "wordpiece", "unigram")
     ),
     *(
-        Reader(f"chat template, {file}", _chat_template, file, damage, _render)
+        Reader(f"chat template, {file}", _chat_template(file), file, damage, _render)
         for file, damage in (("tokenizer_config.json", J), ("chat_template.jinja", B))
     ),
     *(

@@ -56,7 +56,10 @@ def test_a_folder_is_read(tmp_path):
     found = ChatTemplate.read(write(tmp_path, config))
     assert found.special_tokens == {"bos_token": "<s>", "eos_token": "</s>", "pad_token": None}
     assert found.render(USER) == "<s>Hello <b></s>"
-    # Files count more than the field.
+    # Files replace the field.
+    write(tmp_path, config, additional_chat_templates__rag="rag")
+    with pytest.raises(ValueError, match=r"name: .*'default' in .*\['rag'\]"):
+        ChatTemplate.read(tmp_path)
     write(tmp_path, config, chat_template="file", additional_chat_templates__rag="rag")
     assert ChatTemplate.read(tmp_path).render(USER) == "file"
     assert ChatTemplate.read(str(tmp_path), "rag").render(USER) == "rag"
@@ -79,6 +82,7 @@ def test_a_folder_without_a_template_is_refused(tmp_path):
     for wrong in (
         {"chat_template": [{"name": "default"}]},
         {"chat_template": 7},
+        {"chat_template": [{"name": None, "template": "x"}]},
         [],
         {"x_token": {}},
     ):

@@ -1,19 +1,18 @@
 """Chat templates: the messages of a conversation as the text that a model was trained on."""
 
+import dataclasses
 import datetime
 import functools
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
 from tf_transformer.json_text import parse_json
 
 _MOST_CHARACTERS = 10_000_000  # of a prompt, and the largest number that a template may use
-_FURTHER = "additional_chat_templates"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class ChatTemplate:
     """Renders a conversation with the Jinja template of a published chat model.
 
@@ -41,7 +40,7 @@ class ChatTemplate:
     """
 
     template: str
-    special_tokens: dict = field(default_factory=dict)
+    special_tokens: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         self._compiled  # noqa: B018  raises if it is invalid
@@ -54,8 +53,8 @@ class ChatTemplate:
         """Read the template of a model in Hugging Face's layout.
 
         Args:
-            folder: str or Path, with a `tokenizer_config.json` and, if the template is not in it,
-                a `chat_template.jinja`.
+            folder: str or Path, with a `tokenizer_config.json`, and a `chat_template.jinja` or
+                `additional_chat_templates` if the templates are not in it.
             name: str, which template if the folder has several, such as "tool_use".
 
         Raises:
@@ -69,15 +68,19 @@ class ChatTemplate:
         try:
             config = parse_json(path.read_text(encoding="utf-8"))
             tokens = {k: _content(v) for k, v in config.items() if k.endswith("_token")}
-            found = config.get("chat_template") or {}
-            if isinstance(found, list):
-                found = {entry["name"]: entry["template"] for entry in found}
-            found = {"default": found} if isinstance(found, str) else dict(found)
-            # Files of their own count more than the field, as in transformers.
-            for file in (folder / "chat_template.jinja", *folder.glob(f"{_FURTHER}/*.jinja")):
-                if file.is_file():
-                    own = "default" if file.parent == folder else file.stem
-                    found[own] = file.read_text(encoding="utf-8")
+            field = config.get("chat_template") or {}
+            if isinstance(field, list):
+                field = {entry["name"]: entry["template"] for entry in field}
+            field = {"default": field} if isinstance(field, str) else dict(field)
+            files = {file.stem: file for file in folder.glob("additional_chat_templates/*.jinja")}
+            if (folder / "chat_template.jinja").is_file():
+                files["default"] = folder / "chat_template.jinja"
+            # Files replace the field, as in transformers.
+            found = {
+                stem: file.read_text(encoding="utf-8") for stem, file in files.items()
+            } or field
+            if not all(isinstance(text, str) for entry in found.items() for text in entry):
+                raise TypeError("a name or a template is not a string")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             expected = "a tokenizer_config.json and templates that can be read"
             raise ArgumentError("folder", expected, f"{error!r}", place=folder) from error
@@ -121,7 +124,7 @@ class ChatTemplate:
                 "messages", expected, error, "Describe tools by schemas."
             ) from error
         messages = [{k: v for k, v in m.items() if v is not None} for m in given[0]]
-        import jinja2  # there, since `_compiled` needed it
+        import jinja2  # installed: `__post_init__` needed it
 
         # A token that the model does not have is written as nothing.
         tokens = self.special_tokens.items()
