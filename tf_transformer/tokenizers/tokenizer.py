@@ -87,7 +87,8 @@ class Tokenizer(SpecialTokenRoles):
             tokens: iterable of strings, or of `tokenizers.AddedToken`s with other settings:
                 `single_word`, `lstrip`, `rstrip`, `normalized` (True for a string: it matches any
                 spelling that the normalizer makes equal, such as "[e1]" for "[E1]"), and
-                `special`. A special token is not matched in a text; `decode` drops it.
+                `special`. A special token is matched in a text only with `parse_special_tokens`;
+                `decode` drops it.
 
         Returns:
             Integer, the number of new tokens; tokens added before do not change.
