@@ -22,7 +22,7 @@ class ChatTemplate:
 
     A template comes from a file that may be anyone's. It runs in Jinja's sandbox: it cannot reach
     Python's internals or change its input, and may not build a text of more than 10 million
-    characters. Nested loops may still take long.
+    characters. It may still take long or much memory.
 
     Args:
         template: string, the Jinja template.
@@ -75,10 +75,8 @@ class ChatTemplate:
             files = {file.stem: file for file in folder.glob("additional_chat_templates/*.jinja")}
             if (folder / "chat_template.jinja").is_file():
                 files["default"] = folder / "chat_template.jinja"
-            # Files replace the field, as in transformers.
-            found = {
-                stem: file.read_text(encoding="utf-8") for stem, file in files.items()
-            } or field
+            texts = {stem: file.read_text(encoding="utf-8") for stem, file in files.items()}
+            found = texts or field  # files replace the field, as in transformers
             if not all(isinstance(text, str) for entry in found.items() for text in entry):
                 raise TypeError("a name or a template is not a string")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -120,9 +118,8 @@ class ChatTemplate:
             given = json.loads(json.dumps([messages, variables], allow_nan=False))  # plain data
         except (RecursionError, TypeError, ValueError) as error:
             expected = "values that JSON can hold"
-            raise ArgumentError(
-                "messages", expected, error, "Describe tools by schemas."
-            ) from error
+            remedy = "Describe tools by schemas."
+            raise ArgumentError("messages", expected, error, remedy) from error
         messages = [{k: v for k, v in m.items() if v is not None} for m in given[0]]
         import jinja2  # installed: `__post_init__` needed it
 
