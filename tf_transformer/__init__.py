@@ -33,8 +33,8 @@ _HOMES = {
         "sample_decode"
     ),
     "tokenizers": (
-        "BPETokenizer GraphBPE GraphSentencePieceBPE GraphSentencePieceUnigram GraphTokenizer "
-        "GraphUnigram GraphWordPiece Tokenizer UnigramTokenizer WordPieceTokenizer "
+        "BPETokenizer ChatTemplate GraphBPE GraphSentencePieceBPE GraphSentencePieceUnigram "
+        "GraphTokenizer GraphUnigram GraphWordPiece Tokenizer UnigramTokenizer WordPieceTokenizer "
         "read_sentencepiece"
     ),
     "data": "load_corpus mask_tokens read_documents split_pairs",

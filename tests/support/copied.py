@@ -14,7 +14,12 @@ from layer_harness import Case
 
 from tf_transformer import bert, layers, training
 from tf_transformer.compression import Distiller
-from tf_transformer.tokenizers import BPETokenizer, UnigramTokenizer, WordPieceTokenizer
+from tf_transformer.tokenizers import (
+    BPETokenizer,
+    ChatTemplate,
+    UnigramTokenizer,
+    WordPieceTokenizer,
+)
 from tf_transformer.training import (
     FusedAdam,
     GlobalLossScale,
@@ -188,6 +193,10 @@ OTHERS = {
     "BPETokenizer": tokenizer(BPETokenizer),
     "UnigramTokenizer": tokenizer(UnigramTokenizer),
     "WordPieceTokenizer": tokenizer(WordPieceTokenizer),
+    "ChatTemplate": Item(
+        lambda: ChatTemplate("{{ bos_token }}{{ messages[0].role }}", {"bos_token": "<s>"}),
+        lambda made: made.render([{"role": "user"}]),
+    ),
     "Architecture": Item(lambda: parts("T5Positions"), lambda made: made.to_json()),
     "BertConfig": Item(lambda: CONFIG, lambda made: made.to_dict()),
 }

@@ -48,7 +48,7 @@ from tf_transformer.models.bert.checkpoints.files import H5File, SafetensorsFile
 from tf_transformer.models.bert.sentence_encoder import read_pooling, write_pooling
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.models.hugging_face import generation_settings
-from tf_transformer.tokenizers import GraphTokenizer, Tokenizer, train_subwords
+from tf_transformer.tokenizers import ChatTemplate, GraphTokenizer, Tokenizer, train_subwords
 from tf_transformer.training import (
     LANGUAGE_MODEL_PRESETS,
     PRESETS,
@@ -178,6 +178,25 @@ def _run_tokenizer(folder):
 def _run_graph_tokenizer(folder):
     tokenizer = GraphTokenizer.from_file(folder / "tokenizer.json")
     tokenizer.decode(tokenizer.encode(["lower é wide\U0001f600", ""]))
+
+
+def _chat_template(file):
+    text = (
+        "{% for m in messages %}{{ bos_token + m['content'] | trim }}{% endfor %}{{ 1 | tojson }}"
+    )
+    named = [{"name": "default", "template": text}, {"name": "rag", "template": "x"}]
+    config = {"bos_token": {"content": "<s>"}, "pad_token": None, "chat_template": named}
+
+    def make(folder):
+        _json("tokenizer_config.json", config)(folder)
+        if file != "tokenizer_config.json":  # it replaces the field
+            _text(file, text)(folder)
+
+    return make
+
+
+def _render(folder):
+    ChatTemplate.read(folder).render([{"role": "user", "content": "low"}])
 
 
 def _vocabulary(folder):
@@ -485,6 +504,10 @@ READERS = [
     *(
         Reader(f"tokenizer.json, {kind}", _tokenizer(kind), "tokenizer.json", J, _run_tokenizer)
         for kind in ("bpe", "wordpiece", "unigram")
+    ),
+    *(
+        Reader(f"chat template, {file}", _chat_template(file), file, damage, _render)
+        for file, damage in (("tokenizer_config.json", J), ("chat_template.jinja", B))
     ),
     *(
         Reader(

@@ -3,7 +3,16 @@
 import json
 
 from sentencepiece_models import trained_model
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 from tokenizers.implementations import (
     BertWordPieceTokenizer,
     ByteLevelBPETokenizer,
@@ -67,11 +76,44 @@ def _llama(texts, path):
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def _whole_words(texts, path):
-    """Llama 3: a word in the vocabulary is never split, whatever the merges."""
-    _theirs(ByteLevelBPETokenizer)(texts, path)
-    content = json.loads(path.read_text(encoding="utf-8"))
+_LLAMA_3_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2_WORDS = _LLAMA_3_WORDS.replace("{1,3}", "")
+WORDS = {
+    "GPT-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "Llama 3": _LLAMA_3_WORDS,
+    "Qwen2": _QWEN2_WORDS,
+}
+
+
+def _with_words_of(kind, texts, normalizer=None, special=(), added=()):
+    """The content of a byte-level BPE with the words of a published model."""
+    split = pre_tokenizers.Split(Regex(WORDS[kind]), "isolated")
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, in_bytes])
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=SIZE, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in special])
+    tokenizer.add_tokens([AddedToken(t, normalized=False) for t in added])
+    return json.loads(tokenizer.to_str())
+
+
+def _llama_3(texts, path):
+    """A word in the vocabulary is never split, whatever the merges."""
+    content = _with_words_of("Llama 3", texts, special=["<|begin_of_text|>", "<|eot_id|>"])
     content["model"] |= {"ignore_merges": True, "merges": content["model"]["merges"][:1000]}
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _qwen2(texts, path):
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    content = _with_words_of("Qwen2", texts, normalizers.NFC(), special, ["<tool_call>"])
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -149,7 +191,8 @@ MAKERS = {
     "BERT": _theirs(BertWordPieceTokenizer),
     "Unigram of bytes": _unigram_with_bytes,
     "Llama 2": _llama,
-    "Llama 3": _whole_words,
+    "Llama 3": _llama_3,
+    "Qwen2": _qwen2,
     "fused unknown": _fused_unknown,
     "T5": _converted(),
     "XLM-R": _converted({"type": "WhitespaceSplit"}),

@@ -19,6 +19,7 @@ from unicode_texts import SEEDS
 
 from tf_transformer.tokenizers import (
     BPETokenizer,
+    GraphWordPiece,
     Tokenizer,
     TokenizerFile,
     UnigramTokenizer,
@@ -386,8 +387,11 @@ def test_added_tokens_are_those_of_the_rust_package(pair_of, all_texts, tmp_path
     assert tokenizer.special_tokens == pair_of(kind)[1].special_tokens
     texts = ["a [E1] b", "[e1][E1]x我 Tom</s>[E1", *ATTACKS, *SEEDS, *all_texts[::100]]
     expected = [e.ids for e in rust.encode_batch(texts, add_special_tokens=False)]
+    rust.encode_special_tokens = False  # the package's default
+    parsed = [e.ids for e in rust.encode_batch(texts, add_special_tokens=False)]
     tokenizer.save(tmp_path / "tokenizer.json")
     for one in (tokenizer, pickled(tokenizer), Tokenizer.load(tmp_path / "tokenizer.json")):
+        assert one.encode(texts, parse_special_tokens=True) == parsed
         assert one.encode(texts) == expected
         assert one.decode(expected) == rust.decode_batch(expected)
     [number] = tokenizer.tokens_to_ids(["[E1]"])
@@ -404,6 +408,30 @@ def test_an_added_special_token_is_plain_text_in_a_text():
     assert tokenizer.special_tokens["[E1]"] == ids[0]
     # The Rust package would keep the second, as "[e1]".
     assert tokenizer.decode([[*tokenizer.encode(["low"])[0], *ids]]) == ["low"]
+
+
+def test_special_tokens_are_parsed_only_on_request():
+    tokenizer = BPETokenizer.train(["hello world"] * 3, vocab_size=270)
+    for copied in (copy.copy(tokenizer), pickled(tokenizer), tokenizer):
+        [plain] = copied.encode(["hello</s>"])
+        [hello] = copied.encode(["hello"])
+        assert copied.encode(["hello</s>"], parse_special_tokens=True) == [[*hello, 2]]
+        assert copied.encode(["hello</s>"]) == [plain]
+    number = tokenizer.vocab_size
+    tokenizer.add_tokens([AddedToken("<|im_end|>", special=True)])
+    assert tokenizer.encode(["<|im_end|>hello</s>"], parse_special_tokens=True) == [
+        [number, *hello, 2]
+    ]
+
+
+def test_special_tokens_that_are_equal_after_normalization_are_not_parsed():
+    tokenizer = WordPieceTokenizer.train(["low lower"] * 2, vocab_size=30)
+    equal = [AddedToken(token, special=True, normalized=True) for token in ("[É]", "[e]")]
+    assert tokenizer.add_tokens(equal) == 2 and tokenizer.encode(["low"]) != [[]]
+    with pytest.raises(ValueError, match="'added_tokens' .*tokens that differ after normalizati"):
+        tokenizer.encode(["low"], parse_special_tokens=True)
+    with pytest.raises(ValueError, match="'added_tokens' .*tokens that differ after normalizati"):
+        GraphWordPiece(tokenizer._file)
 
 
 def test_a_special_token_stays_special_when_it_is_added_again():

@@ -8,6 +8,7 @@ from tf_transformer.lazy import lazy_names
 
 _EXPORTS = {
     "BPETokenizer": "models",
+    "ChatTemplate": "chat_template",
     "GraphBPE": "graph.models",
     "GraphSentencePieceBPE": "graph.sentencepiece",
     "GraphSentencePieceUnigram": "graph.sentencepiece",

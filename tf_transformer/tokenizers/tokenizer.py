@@ -21,8 +21,9 @@ class Tokenizer(SpecialTokenRoles):
 
     Create one with `train` of a subclass, or load any `tokenizer.json` of the three models with
     `load`. `GraphTokenizer.from_file` and the packages `tokenizers` and `transformers` read the
-    saved file too. Unlike in those packages, special tokens in a text are plain text, and the
-    file's truncation and padding settings are ignored; other added tokens are matched as there.
+    saved file too. Unlike in those packages, special tokens in a text are plain text by default,
+    and the file's truncation and padding settings are ignored; other added tokens are matched as
+    there.
 
     Args:
         file: a `TokenizerFile`.
@@ -45,25 +46,13 @@ class Tokenizer(SpecialTokenRoles):
     def __init__(self, file):
         if self.model_type not in (None, file.model["type"]):
             raise UnsupportedPart.of("model.type", self.model_type, file.model["type"])
-        rust = import_tokenizers()
-        try:
-            backend = rust.Tokenizer.from_str(file.text)
-        except Exception as error:  # the package raises nothing narrower
-            expected = "a file that the package tokenizers can read"
-            raise UnsupportedPart("path", expected, error) from error
-        backend.no_truncation()
-        backend.no_padding()
-        # The file does not store this; without it the text "<s>" would become the start id.
-        backend.encode_special_tokens = True
-        normalize = backend.normalizer.normalize_str if backend.normalizer else str
-        normalized = [token for token in file.added_tokens if token.normalized]
-        check_spellings(normalized, [normalize(token.content) for token in normalized])
-        self._file, self._backend = file, backend
+        self._file, self._backend = file, _load_backend(file, parses_special=False)
+        self._parsing_backend = None  # for prompts, made when it is needed
         self.special_tokens = dict(file.special_tokens)
 
     def __reduce__(self):
         # From the file: a copy of the package's object would lose `encode_special_tokens`.
-        rebuilt = ("_file", "_backend")
+        rebuilt = ("_file", "_backend", "_parsing_backend")
         state = {name: value for name, value in vars(self).items() if name not in rebuilt}
         return type(self), (self._file,), state
 
@@ -98,7 +87,8 @@ class Tokenizer(SpecialTokenRoles):
             tokens: iterable of strings, or of `tokenizers.AddedToken`s with other settings:
                 `single_word`, `lstrip`, `rstrip`, `normalized` (True for a string: it matches any
                 spelling that the normalizer makes equal, such as "[e1]" for "[E1]"), and
-                `special`. A special token is not matched in a text; `decode` drops it.
+                `special`. A special token is matched in a text only with `parse_special_tokens`;
+                `decode` drops it.
 
         Returns:
             Integer, the number of new tokens; tokens added before do not change.
@@ -137,14 +127,15 @@ class Tokenizer(SpecialTokenRoles):
         """Integer, the number of ids, including special and added tokens."""
         return self._backend.get_vocab_size()
 
-    def encode(self, texts, add_special_tokens=False):
+    def encode(self, texts, add_special_tokens=False, parse_special_tokens=False):
         """Turn texts into ids.
 
         Args:
-            texts: iterable of B strings. Special tokens in them are plain text; other added
-                tokens are matched.
+            texts: iterable of B strings. Added tokens in them that are not special are matched.
             add_special_tokens: bool, whether to add the file's special tokens around each text
                 (BERT: `[CLS]` and `[SEP]`).
+            parse_special_tokens: bool, whether special tokens in the texts are matched too, for
+                prompts such as those of `ChatTemplate`; by default they are plain text.
 
         Returns:
             List of B lists of integers; a blank text gives an empty list.
@@ -152,9 +143,14 @@ class Tokenizer(SpecialTokenRoles):
         Raises:
             TypeError: If `texts` is a single string or contains a non-string.
             ValueError: If a text contains a lone surrogate, which UTF-8 cannot encode, or something
-                that is not in the vocabulary, and there is no unknown token.
+                that is not in the vocabulary, and there is no unknown token; or if special tokens
+                are parsed and two of them are equal after normalization.
         """
-        encode = self._backend.encode_batch_fast
+        backend = self._backend
+        if parse_special_tokens:  # another object, since threads may share this one
+            self._parsing_backend = self._parsing_backend or _load_backend(self._file, True)
+            backend = self._parsing_backend
+        encode = backend.encode_batch_fast
         return [one.ids for one in _encoded(encode, texts, add_special_tokens)]
 
     def encode_with_offsets(self, texts):
@@ -247,6 +243,24 @@ class Tokenizer(SpecialTokenRoles):
                 remedy = "Decode with the tokenizer that the model was trained with."
                 raise ArgumentError("ids", expected, number, remedy)
         return ids
+
+
+def _load_backend(file, parses_special):
+    """The Rust package's tokenizer of a file; reads "<s>" in a text as a special token or not."""
+    rust = import_tokenizers()
+    try:
+        backend = rust.Tokenizer.from_str(file.text)
+    except Exception as error:  # the package raises nothing narrower
+        expected = "a file that the package tokenizers can read"
+        raise UnsupportedPart("path", expected, error) from error
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = not parses_special  # the file does not store it
+    normalize = backend.normalizer.normalize_str if backend.normalizer else str
+    normalized = [token for token in file.added_tokens if token.normalized]
+    spellings = [normalize(token.content) for token in normalized]
+    check_spellings(normalized, spellings, parses_special)
+    return backend
 
 
 def _encoded(encode, texts, add_special_tokens):

@@ -290,11 +290,12 @@ def _is_entry(entry):
     return is_pair and isinstance(entry[0], str) and isinstance(entry[1], int | float)
 
 
-def check_spellings(tokens, spellings):
+def check_spellings(tokens, spellings, parses_special=True):
     """Refuse added tokens that are equal after normalization: the package matches any of them."""
     seen = {}
     for token, spelling in zip(tokens, spellings, strict=True):
         other = seen.setdefault(spelling, token)
-        if other is not token and not (other.special and token.special):
+        is_matched = parses_special or not (other.special and token.special)
+        if other is not token and is_matched:
             expected = "tokens that differ after normalization"
             raise UnsupportedPart.of("added_tokens", expected, [other.content, token.content])

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizer_files import MAKERS, MODELS
+from tokenizer_files import MAKERS, MODELS, WORDS
 from unicode_texts import SEEDS, all_characters, random_texts
 
 from tf_transformer.tokenizers import GraphTokenizer, Tokenizer
@@ -21,12 +21,12 @@ from tf_transformer.tokenizers import GraphTokenizer, Tokenizer
 WORDS_OF_5000 = ["x" * 5000, "ab" * 2500, "好" * 5000, "我们" * 2500, "😀" * 5000, "\u0301" * 5000]
 
 
-def check_ids(pair, texts, decodes=True):
+def check_ids(pair, texts, decodes=True, **settings):
     """Compares the ids of all texts, and the texts decoded from the ids."""
     graph, python = pair
     for start in range(0, len(texts), 1000):
         batch = texts[start : start + 1000]
-        ids, expected = graph.encode(batch), python.encode(batch)
+        ids, expected = graph.encode(batch, **settings), python.encode(batch, **settings)
         if ids.to_list() != expected:
             for text, got, wanted in zip(batch, ids.to_list(), expected, strict=True):
                 assert got == wanted, repr(text)
@@ -56,6 +56,28 @@ def test_other_kinds(pair_of, all_texts, kind, share_of):
 @pytest.mark.parametrize("kind", MODELS)
 def test_random_texts(pair_of, all_texts, kind):
     check_ids(pair_of(kind), SEEDS + random_texts(len(all_texts) // 10, 2, all_texts))
+
+
+@pytest.mark.slow
+@pytest.mark.one_of(3)
+@pytest.mark.parametrize("kind", WORDS)
+def test_random_texts_in_the_words_of_published_models(pair_of, all_texts, kind, share_of):
+    check_ids(pair_of(kind), share_of(random_texts(100_000, 4, all_texts)), decodes=False)
+
+
+@pytest.mark.slow
+@pytest.mark.one_of(6)
+@pytest.mark.parametrize("kind", [*MODELS, "Llama 3", "Qwen2"])
+def test_random_texts_full_of_special_tokens(pair_of, all_texts, kind, share_of):
+    draw = random.Random(kind)
+    tokens = [token.content for token in pair_of(kind)[0].added_tokens]
+    tokens += [" ", "\n", *(token[:-1] for token in tokens)]
+    others = share_of(random_texts(100_000, 5, all_texts))
+    texts = [
+        "".join(draw.choices(tokens, k=draw.randrange(5))) + text + draw.choice(tokens) + text[:9]
+        for text in others
+    ]
+    check_ids(pair_of(kind), texts, parse_special_tokens=True)
 
 
 RELOAD = """

@@ -1,7 +1,10 @@
+import itertools
 import json
+import random
 
 import pytest
 import tensorflow as tf
+from tokenizer_files import WORDS
 from tokenizers import Regex, Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import (
@@ -15,7 +18,7 @@ from tokenizers.pre_tokenizers import (
     Whitespace,
     WhitespaceSplit,
 )
-from unicode_texts import SEEDS, all_characters, random_texts
+from unicode_texts import SEEDS, all_characters, is_read, random_texts
 
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
 from tf_transformer.tokenizers.graph.texts import Texts
@@ -41,6 +44,8 @@ SPLITTERS = [
     Split(".*", "isolated"),
     Split(Regex(WORD_PATTERN), "isolated"),
     Split(Regex(" {2,}"), "removed"),
+    *(Split(Regex(words), "isolated") for words in WORDS.values()),
+    *(Split(Regex(words), "removed", invert=True) for words in WORDS.values()),
     Whitespace(),
     WhitespaceSplit(),
 ]
@@ -100,14 +105,46 @@ def test_characters_of_all_planes_are_cut_as_by_the_reference(separator):
     for splitter in (BertPreTokenizer(), Whitespace(), Digits(), WhitespaceSplit()):
         check(splitter, texts)
     check(ByteLevel(add_prefix_space=False), texts, in_letters)
+    for words in WORDS.values():
+        check(Split(Regex(words), "isolated"), texts)
 
 
-def test_every_short_text_of_the_letters_that_matter_to_gpt2():
-    letters = "'slve1! \n"
-    texts = [""]
-    for _ in range(4):
-        texts += [text + letter for text in texts for letter in letters]
-    check(ByteLevel(add_prefix_space=False), sorted(set(texts)), in_letters)
+@pytest.fixture(params=WORDS)
+def words(request):
+    return Split(Regex(WORDS[request.param]), "isolated")
+
+
+def test_every_short_text_of_the_characters_that_matter_to_words(words):
+    texts = [
+        "".join(drawn) for n in range(5) for drawn in itertools.product("'sL1! \n\t", repeat=n)
+    ]
+    check(words, texts)
+
+
+@pytest.mark.one_of(3)
+def test_long_texts_of_the_characters_that_matter_to_words(words, share_of):
+    draw = random.Random(8)
+    characters = "'sStTlLvVrReEdDmM\u017f\u212a1½\u0661!?\u0301 \t\r\n\x85\u2028\u3000字😀"
+    texts = ["".join(draw.choices(characters, k=draw.randrange(40))) for _ in range(20_000)]
+    check(words, share_of(texts))
+
+
+def test_every_character_as_an_ending(words):
+    # Ignoring case, a regular expression may match more than the two spellings of a letter.
+    points = filter(is_read, map(chr, range(0x110000)))
+    characters = [c for c in points if c.isalpha() and (c.casefold() != c or ord(c) < 0x3000)]
+    forms = ["'{}", "'{}l", "'l{}", "'r{}", "'v{}", "'{}e"]
+    check(words, ["!".join(form.format(c) for form in forms) for c in characters])
+
+
+def test_runs_of_5000(words):
+    runs = ["a", "1", "!", " ", "\n", "\t", "'", " \n", "!\n", "'s", "a ", "1a", "'L", "\n!"]
+    check(words, [run * 5000 for run in runs])
+
+
+def test_a_file_may_contain_newlines_instead_of_escapes():
+    pattern = WORDS["Qwen2"].replace(r"\r", "\r").replace(r"\n", "\n")
+    check(Split(Regex(pattern), "isolated"), ["a\r\n b!\n\r c\\n"])
 
 
 def test_no_texts():
@@ -122,6 +159,8 @@ def test_no_texts():
     [
         ({"type": "UnicodeScripts"}, "'pre_tokenizer'.*'UnicodeScripts'"),
         (part_of(Split(Regex(r"\s+"), "isolated")), r"'pre_tokenizer.pattern'"),
+        (part_of(Split(Regex(WORDS["Qwen2"] + "|a"), "isolated")), r"'pre_tokenizer.pattern'"),
+        (part_of(Split(Regex(WORDS["Qwen2"]), "removed")), r"'pre_tokenizer.behavior'"),
         (part_of(Split("a", "merged_with_next")), "'pre_tokenizer.behavior'"),
         (part_of(Split("a", "isolated", invert=True)), "'pre_tokenizer.behavior'"),
         (part_of(Metaspace(prepend_scheme="first")), "'pre_tokenizer.prepend_scheme'"),

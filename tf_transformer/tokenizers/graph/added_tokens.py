@@ -82,15 +82,28 @@ class AddedTokens(tf.Module):
         self._letters = CharacterTable(characters_of("word"))
         self._spaces = CharacterTable(characters_of("white_space"))
 
-    def __call__(self, texts, rows, after):
-        """Cut texts, which may be pieces of longer ones."""
+    def __call__(self, texts, rows, after, parses_special):
+        """Cut texts, which may be pieces of longer ones, at special tokens too or not (bool)."""
+        if not self._is_special.all():
+            return self._cut(texts, rows, after, parses_special)
+
+        # Most files have special tokens only, and most texts are not searched for them.
+        def cut():
+            pieces, *others = self._cut(texts, rows, after, True)
+            return pieces.strings, *others
+
+        kept = texts.strings, rows, after
+        strings, rows, after = tf.cond(parses_special, cut, lambda: kept)
+        return Texts.of(strings, is_valid=True), rows, after
+
+    def _cut(self, texts, rows, after, parses_special):
         codes, owner = texts.codes  # [C]
         owner, size = tf.cast(owner, tf.int32), tf.cast(texts.size, tf.int32)
         text_end = tf.cumsum(tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, size))
         text_start = tf.concat([[0], text_end], axis=0)[:-1]  # [N]
         place, stop, number = self._found(codes, owner, text_start, text_end)
-        # A special token is not cut out, but no other token may overlap it.
-        kept = ~tf.gather(self._is_special, number)
+        # No other token may overlap a special token, even if it is not cut out.
+        kept = parses_special | ~tf.gather(self._is_special, number)
         if self._is_word.any():
             text = tf.gather(owner, place)
             is_letter = tf.cast(self._letters.look_up(codes), tf.bool)

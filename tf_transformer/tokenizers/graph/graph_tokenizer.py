@@ -15,7 +15,7 @@ from tf_transformer.tokenizers.graph.added_tokens import AddedTokens
 from tf_transformer.tokenizers.graph.decoders import Decoder, frame_of
 from tf_transformer.tokenizers.graph.normalizers import Normalizer
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
-from tf_transformer.tokenizers.graph.texts import Texts, lookup_table
+from tf_transformer.tokenizers.graph.texts import Texts, lookup_table, starts_where
 from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
 from tf_transformer.tokenizers.sentencepiece_file import read_sentencepiece
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
@@ -62,8 +62,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         try:
             self._normalize = Normalizer(part("normalizer"))
             self._build_added_tokens(file)
-            self._finds_any = bool(self._raw_tokens or self._normalized_tokens)
-            is_start_kept = part("normalizer") is None and not self._finds_any
+            is_start_kept = part("normalizer") is None
             self._split = build_pre_tokenizer(part("pre_tokenizer"), is_start_kept)
             self._decoder = Decoder(file, self._spelling)
             ids = [number for number, _ in frame_of(part("post_processor"))] or [None]
@@ -123,14 +122,16 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             expected = "settings of the right type"
             raise UnsupportedPart.of("post_processor", expected, error) from error
 
-    def encode(self, strings, add_special_tokens=False):
+    def encode(self, strings, add_special_tokens=False, parse_special_tokens=False):
         """Turn texts into ids.
 
         Args:
             strings: UTF-8 string tensor `[B]`, or a value that converts to one. Invalid bytes are
-                read as U+FFFD; special tokens are plain text, other added tokens are found.
+                read as U+FFFD; added tokens that are not special are found.
             add_special_tokens: bool, whether to add the file's special tokens around each text
                 (BERT: `[CLS]` and `[SEP]`).
+            parse_special_tokens: bool, whether special tokens in the texts are found too, for
+                prompts such as those of `ChatTemplate`; by default they are plain text.
 
         Returns:
             int32 `tf.RaggedTensor` `[B, (T)]`; a blank text gives an empty row.
@@ -143,15 +144,17 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             remedy = "Wrap a single text as [text]."
             expected = "a string tensor of shape [batch]"
             raise ArgumentError("strings", expected, strings.shape, remedy)
-        ids = self.encode_strings(strings)
+        ids = self.encode_strings(strings, parse_special_tokens)
         return self.add_special_tokens(ids) if add_special_tokens else ids
 
-    def encode_dense(self, strings, length=None, add_special_tokens=False):
+    def encode_dense(
+        self, strings, length=None, add_special_tokens=False, parse_special_tokens=False
+    ):
         """Turn texts into a matrix of ids, padded and truncated at the end.
 
         Args:
-            strings, add_special_tokens: same as in `encode`; special tokens after the text are
-                not truncated.
+            strings, add_special_tokens, parse_special_tokens: same as in `encode`; special tokens
+                that are added after the text are not truncated.
             length: integer T; by default the length of the longest text.
 
         Returns:
@@ -165,7 +168,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         if length is not None and (not isinstance(length, Integral) or length <= around):
             expected = f"an integer of at least {around + 1}, or None to fit the longest text"
             raise ArgumentError("length", expected, f"{length!r}")
-        rows = self.encode(strings)
+        rows = self.encode(strings, parse_special_tokens=parse_special_tokens)
         if length is not None:
             rows = rows[:, : length - around]
         if add_special_tokens:
@@ -182,31 +185,39 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
         return tf.concat([repeated(self._before), ids, repeated(self._after)], axis=1)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-    def encode_strings(self, strings):
-        """`encode` as a graph function: string `[B]` -> int32 ragged `[B, (T)]`."""
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.bool)],
+        autograph=False,
+    )
+    def encode_strings(self, strings, parse_special_tokens=False):
+        """`encode` as a graph function: string `[B]` and bool -> int32 ragged `[B, (T)]`."""
         texts = Texts.of(strings)
         # Of each piece of a text: the number of the text, and the added token after the piece.
         row, added = tf.range(tf.size(strings)), tf.fill(tf.shape(strings), -1)
         if self._raw_tokens:
-            texts, row, added = self._raw_tokens(texts, row, added)
+            texts, row, added = self._raw_tokens(texts, row, added, parse_special_tokens)
         texts = self._normalize(texts)
         if self._normalized_tokens:
-            texts, row, added = self._normalized_tokens(texts, row, added)
+            texts, row, added = self._normalized_tokens(texts, row, added, parse_special_tokens)
+        texts.is_start = starts_where(row[1:] != row[:-1], row)
         words = self._split(texts)
         # Common words occur many times in a batch.
         distinct, index = tf.unique(words.values)
         ids = tf.gather(self._ids_of_words(distinct), index)  # [words of the batch, (ids)]
         ids = words.with_values(ids).merge_dims(1, 2)  # [B or pieces, (T)]
-        if not self._finds_any:
+        if not self._file.added_tokens:
             return ids
-        counts = tf.cast(added >= 0, tf.int64)
-        added = tf.boolean_mask(added, added >= 0)
-        added = tf.RaggedTensor.from_row_lengths(added, counts, validate=False)
-        pieces, row = tf.concat([ids, added], axis=1), tf.cast(row, tf.int64)
         size = tf.size(strings, tf.int64)
-        pieces = tf.RaggedTensor.from_value_rowids(pieces, row, size, validate=False)
-        return pieces.merge_dims(1, 2)  # [B, (T)]
+
+        def with_added():
+            counts = tf.cast(added >= 0, tf.int64)
+            tokens = tf.boolean_mask(added, added >= 0)
+            tokens = tf.RaggedTensor.from_row_lengths(tokens, counts, validate=False)
+            pieces, rows = tf.concat([ids, tokens], axis=1), tf.cast(row, tf.int64)
+            pieces = tf.RaggedTensor.from_value_rowids(pieces, rows, size, validate=False)
+            return pieces.merge_dims(1, 2)  # [B, (T)]
+
+        return tf.cond(ids.nrows() > size, with_added, lambda: ids)
 
     def decode(self, ids):
         """Turn ids back into texts; special tokens are dropped.
@@ -277,17 +288,17 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     def _build_added_tokens(self, file):
         """Build the search for added tokens before and after normalization, or None."""
+        self._raw_tokens = self._normalized_tokens = None
         self._spelling = {}  # of the tokens that are found after normalization
         raw = [token for token in file.added_tokens if not token.normalized]
-        normalized = [token for token in file.added_tokens if token.normalized]
-        self._raw_tokens = self._normalized_tokens = None
-        if not all(token.special for token in raw):  # special tokens are not matched
+        if raw:
             self._raw_tokens = AddedTokens(raw, [token.content for token in raw])
-        if not all(token.special for token in normalized):
-            texts = self._normalize(Texts.of(tf.constant([token.content for token in normalized])))
+        normalized = [token for token in file.added_tokens if token.normalized]
+        if normalized:
+            contents = [token.content for token in normalized]
+            texts = self._normalize(Texts.of(tf.constant(contents)))
             spellings = [spelling.decode("utf-8") for spelling in texts.strings.numpy()]
             self._normalized_tokens = AddedTokens(normalized, spellings)
-            contents = (token.content for token in normalized)
             self._spelling = dict(zip(contents, spellings, strict=True))
 
     def _build_model(self, file):

@@ -1,6 +1,7 @@
 """Splits texts into words."""
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -20,54 +21,110 @@ from tf_transformer.tokenizers.graph.texts import (
 )
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
-_OTHER, _LETTER, _NUMBER, _SPACE = range(4)
+_OTHER, _LETTER, _NUMBER, _SPACE, _NEWLINE = range(5)
+_NONE = -1  # before the first and after the last character of a text
 
-_CONTRACTIONS = ("s", "t", "re", "ve", "m", "ll", "d")
+_ENDINGS = ("s", "t", "re", "ve", "m", "ll", "d")
+
+
+class _WordRules(NamedTuple):
+    """What differs between GPT-2's regular expression and those derived from it."""
+
+    ignores_case: bool  # in contractions, as "'S"
+    has_newlines: bool  # symbols take those after them, white space ends at its last one
+    after_blank: tuple  # the kinds of runs that take a " " before them
+    prefixes: tuple  # the kinds of characters that letters take before them, one at most
+    most_digits: int | None  # of one word
+
+
+_GPT2 = _WordRules(False, False, (_OTHER, _LETTER, _NUMBER), (), None)
+_GPT4 = _WordRules(True, True, (_OTHER,), (_SPACE, _OTHER), 3)
+
+_GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_GPT4_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# Each matches any character, so a text is nothing but words.
+_WORD_RULES = {
+    _GPT2_PATTERN: _GPT2,
+    _GPT4_PATTERN: _GPT4,  # Llama 3 too
+    _GPT4_PATTERN.replace("{1,3}", ""): _GPT4._replace(most_digits=1),  # Qwen2
+}
 
 
 @functools.cache
-def _kinds():
+def _kinds(has_newlines):
     kinds = np.full(NUM_CODES, _OTHER)
     kinds[characters_of("letter")] = _LETTER
     kinds[characters_of("number")] = _NUMBER
     kinds[characters_of("regex_space")] = _SPACE
+    if has_newlines:
+        kinds[[ord("\r"), ord("\n")]] = _NEWLINE
     return CharacterTable(kinds)
 
 
-def _gpt2_words(texts):
-    """Split texts as GPT-2 does, into words that include the space before them."""
+def _words(rules, texts):
+    """Split texts as GPT-2 or a successor does, into words that include the space before them."""
     codes, rows = texts.codes
-    kinds = _kinds().look_up(codes)
+    kinds = _kinds(rules.has_newlines).look_up(codes)
     is_first = starts_where(rows[1:] != rows[:-1], codes)  # of its text
-    is_space = kinds == _SPACE
-    is_blank = codes == ord(" ")
-    # The last space of a run joins the word after it if it is " "; otherwise it is a word.
-    before_word = _next(~is_space & ~is_first, False)
-    is_last_space = is_space & before_word
-    is_new = is_first | starts_where(kinds[1:] != kinds[:-1], codes) | is_last_space
-    joins = starts_where(is_blank[:-1], codes) & ~is_space & ~is_first
-    is_new &= ~joins
-    # An apostrophe that begins a word and does not follow " " takes the ending with it.
-    length = _ending_lengths(codes, is_first)  # letters of the ending after each code
-    takes = is_new & (codes == ord("'")) & (length > 0)
-    one, two = _previous(takes, 1), _previous(takes & (length == 2), 2)
-    after_one = _previous(takes & (length == 1), 2)
-    after_two = _previous(takes & (length == 2), 3)
-    is_new = is_first | (is_new & ~one & ~two) | after_one | after_two
+    begins = is_first | starts_where(kinds[1:] != kinds[:-1], codes)
+    # R runs of characters of one kind: most words are a run, or a run that joins the one before it.
+    starts = tf.cast(tf.where(begins)[:, 0], tf.int32)  # [R]
+    lengths = _next(starts, tf.size(codes)) - starts
+    first, kind = tf.gather(is_first, starts), tf.gather(kinds, starts)
+    before = tf.where(first, _NONE, _previous(kind))
+    after = tf.where(_next(first, True), _NONE, _next(kind, _NONE))
+    follows_blank = ~first & tf.gather(_previous(codes == ord(" ")), starts)
+    joins = follows_blank & _is_any(kind, rules.after_blank)
+    joins |= (kind == _NEWLINE) & _is_any(before, (_OTHER, _SPACE))
+    # Spaces between newlines are part of one word, unless a symbol took the newlines before them.
+    is_between = (before == _NEWLINE) & (kind == _SPACE) & (after == _NEWLINE)
+    joins |= is_between & (_previous(before) != _OTHER)
+    # The last of several spaces is a word of its own or a prefix, the last of several symbols not.
+    is_prefix = (kind == _SPACE) | (lengths == 1) & ~joins
+    joins |= (kind == _LETTER) & _is_any(before, rules.prefixes) & _previous(is_prefix)
+    is_new = begins & ~tf.repeat(joins, lengths)
+    is_new |= (kinds == _SPACE) & _next(begins & ~is_first & (kinds < _SPACE), False)
+    if rules.most_digits:
+        place = tf.range(tf.size(codes)) - tf.repeat(starts, lengths)
+        is_new |= (kinds == _NUMBER) & (place % rules.most_digits == 0)
+    is_new = _with_endings(is_new, codes, rows, rules.ignores_case)
     return words_at(codes, rows, is_new, texts.size)
 
 
-def _ending_lengths(codes, is_first):
-    first, second = _next(codes, 0), _next(_next(codes, 0), 0)
-    has_first = _next(~is_first, False)
-    has_second = has_first & _next(has_first, False)
-    length = tf.zeros_like(codes)
-    for ending in _CONTRACTIONS:
-        fits = has_first & (first == ord(ending[0]))
-        if len(ending) == 2:
-            fits &= has_second & (second == ord(ending[1]))
-        length = tf.where(fits, len(ending), length)
-    return length
+def _with_endings(is_new, codes, rows, ignores_case):
+    """Let each apostrophe that begins a word, K of them, take the ending after it."""
+    place = tf.cast(tf.where(is_new & (codes == ord("'")))[:, 0], tf.int32)  # [K]
+    following = place[:, tf.newaxis] + [1, 2]  # [K, 2]
+    codes, row = (tf.gather(tf.pad(x, [[0, 2]]), following) for x in (codes, rows + 1))
+    is_inside = row == tf.gather(rows + 1, place)[:, tf.newaxis]
+    letters = tf.where(is_inside, _letters(ignores_case).look_up(codes), 0)
+    endings = np.array([[*map(ord, ending.ljust(2, "\0"))] for ending in _ENDINGS])  # [E, 2]
+    fits = (letters[:, tf.newaxis] == endings) | (endings == 0)  # [K, E, 2]
+    length = tf.where(tf.reduce_all(fits, axis=2), [*map(len, _ENDINGS)], 0)  # [K, E]
+    length = tf.reduce_max(length, axis=1)
+    place, length = selected(length > 0, place + 1, length)
+    places = tf.concat([place, place + length], axis=0)[:, tf.newaxis]
+    begins = tf.repeat([False, True], tf.size(place))
+    return tf.tensor_scatter_nd_update(tf.pad(is_new, [[0, 1]]), places, begins)[:-1]
+
+
+@functools.cache
+def _letters(ignores_case):
+    """The letter of an ending that each character matches, or 0."""
+    lower = "".join(_ENDINGS)
+    # Of all characters, only these are equal to one of the letters except for their case.
+    others = lower.upper() + "\N{LATIN SMALL LETTER LONG S}" if ignores_case else ""
+    letters = np.zeros(NUM_CODES)
+    for letter in lower + others:
+        letters[ord(letter)] = ord(letter.casefold())
+    return CharacterTable(letters)
+
+
+def _is_any(values, choices):
+    return tf.reduce_any(values[:, tf.newaxis] == tf.constant(choices, tf.int32), axis=1)
 
 
 def _next(values, last):
@@ -75,10 +132,10 @@ def _next(values, last):
     return tf.concat([values[1:], tf.fill(tf.shape(values[:1]), last)], axis=0)
 
 
-def _previous(flags, steps):
-    """The flag `steps` positions before each position; False if there is none."""
-    none = tf.zeros_like(flags[:steps])
-    return tf.concat([none, flags], axis=0)[: tf.size(flags)]
+def _previous(values, steps=1):
+    """The value `steps` positions before each position; zero or False if there is none."""
+    none = tf.zeros_like(values[:steps])
+    return tf.concat([none, values], axis=0)[: tf.size(values)]
 
 
 # A byte that never occurs in UTF-8 marks the ends of words.
@@ -89,11 +146,9 @@ def build_pre_tokenizer(part, is_start_kept=False):
     """Build the function that a "pre_tokenizer" describes; ByteLevel's bytes stay as they are."""
     if part is None:
         return _not_empty
-    if part.get("prepend_scheme") == "first":
-        if not is_start_kept:
-            expected = "always or never with other steps"
-            raise UnsupportedPart.of("pre_tokenizer.prepend_scheme", expected, "first")
-        part = part | {"prepend_scheme": "always"}
+    if part.get("prepend_scheme") == "first" and not is_start_kept:
+        expected = "always or never with other steps"
+        raise UnsupportedPart.of("pre_tokenizer.prepend_scheme", expected, "first")
     return function_for("pre_tokenizer", part, _MAKERS)(part)
 
 
@@ -122,14 +177,22 @@ def _drop_empty(words):
 
 
 def _split(part):
-    pattern = shared_pattern(part, "pre_tokenizer")
-    marked = {"Isolated": _CUT + rb"\0" + _CUT, "Removed": _CUT}.get(part["behavior"])
-    if marked is None or part["invert"] is not False:
-        got = part["behavior"], part["invert"]
-        raise UnsupportedPart.of("pre_tokenizer.behavior", "Isolated or Removed, not inverted", got)
+    # A file may also contain the characters of "[\r\n]" instead of escapes.
+    pattern = part["pattern"].get("Regex", "").replace("\r", r"\r").replace("\n", r"\n")
+    rules = _WORD_RULES.get(pattern)
+    if rules is None:
+        pattern = shared_pattern(part, "pre_tokenizer", also=_WORD_RULES)
+        marks = {("Isolated", False): _CUT + rb"\0" + _CUT, ("Removed", False): _CUT}
+    else:  # nothing lies between such words, so both mean the same
+        marks = {("Isolated", False): None, ("Removed", True): None}
+    behavior = part["behavior"], part["invert"]
+    if behavior not in marks:
+        raise UnsupportedPart.of("pre_tokenizer.behavior", [*marks], behavior)
+    if rules is not None:
+        return functools.partial(_words, rules)
 
     def split(texts):
-        strings = tf.strings.regex_replace(texts.strings, pattern, marked)
+        strings = tf.strings.regex_replace(texts.strings, pattern, marks[behavior])
         return _drop_empty(tf.strings.split(strings, _CUT))
 
     return split
@@ -137,15 +200,16 @@ def _split(part):
 
 def _metaspace(part):
     replacement = part["replacement"]
-    if part.get("add_prefix_space") is False and part.get("prepend_scheme") != "never":
-        scheme = part.get("prepend_scheme", "always")
+    scheme = part.get("prepend_scheme", "always")
+    if part.get("add_prefix_space") is False and scheme != "never":
         raise UnsupportedPart.of("pre_tokenizer.prepend_scheme", "never without a space", scheme)
-    prepends = part.get("prepend_scheme", "always") != "never"
 
     def split(texts):
         strings = replaced(texts.strings, " ", replacement)
-        if prepends:
+        if scheme != "never":
             has_one = tf.strings.regex_full_match(strings, f"(?s)({literal(replacement)}.*)?")
+            if scheme == "first":
+                has_one |= tf.logical_not(texts.is_start)
             strings = tf.where(has_one, strings, replacement + strings)
         if not part.get("split", True):
             return _not_empty(texts.with_strings(strings))
@@ -184,7 +248,7 @@ def _digits(part):
 
 
 def _byte_level(part):
-    words = _gpt2_words if part.get("use_regex", True) else _not_empty
+    words = functools.partial(_words, _GPT2) if part.get("use_regex", True) else _not_empty
 
     def split(texts):
         strings = texts.strings

@@ -14,6 +14,8 @@ from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 class Texts:
     """Texts as strings or as code points, converted only for a step that needs the other form."""
 
+    is_start = True  # or bool `[N]`, False for a piece of a text that is not its first
+
     def __init__(self, size, strings=None, codes=None, rows=None, is_valid=True):
         self.size, self._strings, self._codes, self._rows = size, strings, codes, rows
         self._is_valid = is_valid
@@ -61,7 +63,8 @@ def starts_where(differs, codes):
 
 def selected(mask, *values):
     """The elements of each tensor where `mask` is True."""
-    return tuple(tf.boolean_mask(value, mask) for value in values)
+    places = tf.where(mask)[:, 0]  # once, which tf.boolean_mask would repeat
+    return tuple(tf.gather(value, places) for value in values)
 
 
 def until_empty(step, *state):
@@ -99,13 +102,14 @@ def literal(text):
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
 
 
-def shared_pattern(part, name):
+def shared_pattern(part, name, also=()):
     r"""The RE2 regular expression of a part's "pattern", known to match as in the Rust package."""
     [(kind, pattern)] = part["pattern"].items()
     if kind == "String" and pattern:
         return literal(pattern)
     if pattern not in SHARED_PATTERNS:
-        raise UnsupportedPart.of(f"{name}.pattern", [*SHARED_PATTERNS, "any String"], pattern)
+        expected = [*SHARED_PATTERNS, *also, "any String"]
+        raise UnsupportedPart.of(f"{name}.pattern", expected, pattern)
     return pattern
 
 
