@@ -43,6 +43,7 @@ NO_OBJECT_TO_COPY = {
         "GraphWordPiece",
         "TextClassifier",
         "TextEncoder",
+        "TextGenerator",
         "Translator",
     ),
     "hold models": ("Ensemble", "Tokenizer"),

@@ -178,7 +178,7 @@ def streamed(model, text, **options):
 
 def test_a_stream_is_the_whole_text(counted):
     generator, _ = counted
-    for prompt, seed in itertools.product(PROMPTS[:3], range(3)):
+    for seed, prompt in enumerate(PROMPTS[:3]):
         options = {**HOT, "seed": seed, "max_new_tokens": 30}
         [whole] = texts_of(generator.sample([prompt], **options))
         pieces, _ = streamed(generator, prompt, **options)
@@ -223,6 +223,7 @@ def test_an_end_token_ends_a_text_and_is_no_part_of_it(counted, folder):
     assert streamed(other, "on a day\n") == ([" "], "stop")
 
 
+@pytest.mark.slow
 def test_loads_where_there_is_only_tensorflow(saved, counted, tmp_path):
     generator, _ = counted
     script = (
@@ -253,6 +254,7 @@ def test_loads_where_there_is_only_tensorflow(saved, counted, tmp_path):
     assert drawn == texts_of(generator.sample(PROMPTS, **HOT, max_new_tokens=30))
 
 
+@pytest.mark.slow
 def test_a_saved_model_streams(saved, counted):
     generator, _ = counted
     loaded = load_saved_model(saved)
@@ -285,7 +287,7 @@ def test_bad_input(bare, texts, options, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         bare.generate(texts, **options)
     if len(texts) == 1:
-        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message[:20]):
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message[:14]):
             list(bare.stream(texts[0], **options))
 
 

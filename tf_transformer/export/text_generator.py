@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.saving import save_module
 from tf_transformer.functional.ids import asserted
 from tf_transformer.generation.decoding import (
@@ -26,6 +26,7 @@ from tf_transformer.generation.generate import generate, start_texts
 from tf_transformer.generation.rules import DecodingRules, check_range
 from tf_transformer.models.bert.checkpoints.config_files import read_json
 from tf_transformer.models.hugging_face import generation_settings, load
+from tf_transformer.models.hugging_face.decoders import DECODERS
 from tf_transformer.models.language_model import LanguageModel
 from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.tokenizers import GraphTokenizer
@@ -99,6 +100,8 @@ class TextGenerator(tf.Module):
             raise ArgumentError("stop", "none with beams", f"{stop!r}")
         most = [settings.pop(name, None) for name in ("max_length", "max_new_tokens")]
         self._max_length, self._max_new_tokens = most
+        for name, value in zip(("max_length", "max_new_tokens"), most, strict=True):
+            check_range(name, value, 1)
         self._least = settings.pop("min_length", 0), settings.pop("min_new_tokens", None)
         self._positions = model.get_config()["max_position"]
         # Further numbers differ between texts, see `start`.
@@ -153,6 +156,10 @@ class TextGenerator(tf.Module):
                 `GraphTokenizer.from_file`.
         """
         path = Path(path)
+        try:
+            check_choice("model_type", read_json(path / "config.json").get("model_type"), DECODERS)
+        except ArgumentError as error:
+            raise error.inside(path / "config.json") from None
         settings = generation_settings(path, **changes)
         files = [path / name for name in ("generation_config.json", "config.json")]
         starts = [read_json(file).get("bos_token_id") for file in files if file.is_file()]
