@@ -81,7 +81,7 @@ def test_in_a_new_process(folder, generator):
 
 def test_bad_input(folder, tmp_path):
     for arguments, message in (
-        (["a" * 44], "text: expected at most 43 tokens in each, as many as the model can read, got"),
+        (["a" * 44], "text: expected at most 43 tokens in each, as many as the model can read"),
         (["a", "--max-new-tokens", 44], "expected at most 43 tokens"),
         (["a", "--max-new-tokens", 0], "--max-new-tokens: expected at least 1, got 0"),
         (["a", "--max-length", 9], "--max-length: expected --run as well"),
@@ -98,7 +98,7 @@ def test_bad_input(folder, tmp_path):
 def test_bad_input_of_export(folder, tmp_path):
     for arguments, message in (
         ([folder], "folder, --output: expected one published decoder and a folder"),
-        ([folder, "--output", tmp_path / "m", "--n-best", 2], "--n-best: expected none with a publi"),
+        ([folder, "--output", tmp_path / "m", "--n-best", 2], "--n-best: expected none with a pub"),
         ([folder, "--output", folder], "expected a new folder, or one with saved_model.pb"),
     ):
         done = command_here("export", *arguments)

@@ -57,7 +57,7 @@ def add_export(commands):
 
 
 def _export(options):
-    """write a SavedModel of a run, a published decoder or, with other settings, an exported model"""
+    """write the SavedModel of a run or a decoder, or an exported model with other settings"""
     import_tensorflow()
     if any(map(is_decoder, options.folder)):
         _export_decoder(options)

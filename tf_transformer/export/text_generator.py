@@ -107,6 +107,7 @@ class TextGenerator(tf.Module):
         # Further numbers differ between texts, see `start`.
         fixed = {"start_id": 0, "max_length": 1, "min_length": 1, "pad_id": None}
         self._rules = DecodingRules(end_id=ends, **fixed, **settings)
+        tokenizer.settled(tf.ragged.constant([[0]], tf.int32))  # refused early
         self.tokenizer = tokenizer
         # Keep the variables and bound methods, not the model: the weights of a Keras layer tracked
         # here would be saved twice.
