@@ -98,10 +98,10 @@ class TextGenerator(tf.Module):
         self._start_id, self._stop, self._has_beams = start_id, checked_stop(stop), bool(beams)
         if beams and stop:
             raise ArgumentError("stop", "none with beams", f"{stop!r}")
-        most = [settings.pop(name, None) for name in ("max_length", "max_new_tokens")]
-        self._max_length, self._max_new_tokens = most
-        for name, value in zip(("max_length", "max_new_tokens"), most, strict=True):
-            check_range(name, value, 1)
+        self._max_length = settings.pop("max_length", None)
+        self._max_new_tokens = settings.pop("max_new_tokens", None)
+        check_range("max_length", self._max_length, 1)
+        check_range("max_new_tokens", self._max_new_tokens, 1)
         self._least = settings.pop("min_length", 0), settings.pop("min_new_tokens", None)
         self._positions = model.get_config()["max_position"]
         # Further numbers differ between texts, see `start`.
@@ -163,7 +163,8 @@ class TextGenerator(tf.Module):
             raise error.inside(path / "config.json") from None
         settings = generation_settings(path, **changes)
         files = [path / name for name in ("generation_config.json", "config.json")]
-        starts = [read_json(file).get("bos_token_id") for file in files if file.is_file()]
+        contents = [changes, *(read_json(file) for file in files if file.is_file())]
+        starts = (content.get("bos_token_id") for content in contents)
         settings["start_id"] = next((start for start in starts if start is not None), None)
         tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
         return cls(load(path, ignored_fields=ignored_fields), tokenizer, stop=stop, **settings)
@@ -248,10 +249,8 @@ class TextGenerator(tf.Module):
         longest = tf.reduce_max(counts)
         expected = f"at most {self._positions} tokens in each, as many as the model can read"
         error = ArgumentError("text", expected, "more", "The longest has:")
-        with tf.control_dependencies(
-            [asserted(longest, longest <= self._positions, error, longest)]
-        ):
-            return tf.identity(ids)
+        values = asserted(ids.flat_values, longest <= self._positions, error, longest)
+        return ids.with_flat_values(values)
 
     def _new_tokens(self, prompt, given):
         """The largest numbers of new tokens, int32 (B,): as given, or 0 for the settings' own."""
@@ -265,7 +264,7 @@ class TextGenerator(tf.Module):
         return tf.where(given > 0, given, own) + tf.zeros_like(counts)
 
     def _all_stops(self, stop):
-        """The stop strings of a call, string (S,), and what tells `extension` where a text ends."""
+        """The stop strings of a call, string (S,): those of every call and the given ones."""
         error = ArgumentError("stop", "strings that are not empty", "an empty one")
         stop = asserted(stop, tf.reduce_all(stop != ""), error)
         return tf.concat([tf.constant(self._stop, tf.string, (len(self._stop),)), stop], axis=0)
@@ -301,8 +300,8 @@ class TextGenerator(tf.Module):
 
     def _extended(self, state, stop, choose, candidates):
         (model, sentences), stop = state, self._all_stops(stop)
-        options = self._model_step, self._rules, self._is_complete(stop)
-        extend = extension(choose, candidates, *options)
+        options = choose, candidates, self._model_step, self._rules
+        extend = extension(*options, self._is_complete(stop))
         # At first all of the prompt.
         begin, last = model["position"], sentences["prompt_lengths"][0]
         end, room = tf.maximum(begin, last) + 1, tf.shape(model["lineage"])[2]
