@@ -47,8 +47,8 @@ def printed(texts, found):
 def test_generate(folder, generator):
     assert generated(folder, *TEXTS) == printed(TEXTS, generator.generate(TEXTS))
     how = {"max_new_tokens": 14, "stop": ["na", "x"]}
-    options = ["--max-new-tokens", 14, "--stop", "na", "x"]
-    assert generated(folder, *TEXTS, *options) == printed(TEXTS, generator.generate(TEXTS, **how))
+    options = ["--max-new-tokens", 14, "--stop", "na", "--stop", "x"]
+    assert generated(folder, *options, *TEXTS) == printed(TEXTS, generator.generate(TEXTS, **how))
     how = {"temperature": 1.5, "top_k": 30, "seed": 4}
     options = ["--sample", "--temperature", 1.5, "--top-k", 30, "--seed", 4]
     found = generator.sample(TEXTS[:1], **how)

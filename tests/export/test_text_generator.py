@@ -313,10 +313,12 @@ def test_a_text_without_tokens_begins_with_the_start_token(counted, bare, folder
 
 
 def test_settings_of_the_folder(folder, tmp_path):
-    path = generator_folder(tmp_path / "m", "llama", do_sample=True, top_k=9, max_new_tokens=20)
+    fields = {"do_sample": True, "top_k": 9, "max_new_tokens": 20, "stop_strings": ["z"]}
+    path = generator_folder(tmp_path / "m", "llama", **fields)
     generator = TextGenerator.from_pretrained(path, stop=["q"])
-    settings = {"temperature": 1.0, "top_k": 9, "top_p": 1.0}
-    assert json.loads(generator.settings.numpy())["sampling"] == settings
+    settings = json.loads(generator.settings.numpy())
+    assert settings["sampling"] == {"temperature": 1.0, "top_k": 9, "top_p": 1.0}
+    assert settings["stop"] == ["z", "q"]
     one, other = (texts_of(generator.generate(PROMPTS, seed)) for seed in (1, 2))
     assert one != other and one == texts_of(generator.generate(PROMPTS, 1))
     assert "".join(generator.stream("the", seed=4)) == texts_of(generator.generate(["the"], 4))[0]

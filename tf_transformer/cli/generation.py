@@ -35,8 +35,9 @@ def add_generate(commands):
     add("--max-length", type=int, metavar="N", help=most)
     most = "with --model: tokens after the beginning (default: as generation_config.json says, 20)"
     add("--max-new-tokens", type=int, metavar="N", help=most)
-    stop = "with --model: end a text before one of these"
-    add("--stop", nargs="+", metavar="STRING", help=stop)
+    # Not several at once, which would take the texts after them.
+    stop = "with --model: end a text before this string; may be given several times"
+    add("--stop", action="append", metavar="STRING", help=stop)
 
 
 def _generate(options):

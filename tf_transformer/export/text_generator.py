@@ -147,7 +147,7 @@ class TextGenerator(tf.Module):
             path: str or Path, a folder with `config.json`, safetensors and `tokenizer.json`; its
                 `generation_config.json` has the settings. A text without tokens begins with its
                 `bos_token_id`.
-            stop: see `TextGenerator`.
+            stop: see `TextGenerator`; besides the `stop_strings` of the folder.
             ignored_fields: see `load`.
             changes: fields that replace those of `generation_config.json`, see
                 `generation_settings`: `do_sample=False`, `num_beams=1`.
@@ -161,11 +161,15 @@ class TextGenerator(tf.Module):
             check_choice("model_type", read_json(path / "config.json").get("model_type"), DECODERS)
         except ArgumentError as error:
             raise error.inside(path / "config.json") from None
-        settings = generation_settings(path, **changes)
+        settings = generation_settings(path, **{**changes, "stop_strings": None})
         files = [path / name for name in ("generation_config.json", "config.json")]
         contents = [changes, *(read_json(file) for file in files if file.is_file())]
-        starts = (content.get("bos_token_id") for content in contents)
-        settings["start_id"] = next((start for start in starts if start is not None), None)
+
+        def field(name):
+            return next((x[name] for x in contents if x.get(name) is not None), None)
+
+        settings["start_id"], own = field("bos_token_id"), field("stop_strings") or ()
+        stop = (*((own,) if isinstance(own, str) else own), *stop)
         tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
         return cls(load(path, ignored_fields=ignored_fields), tokenizer, stop=stop, **settings)
 
