@@ -156,17 +156,18 @@ def test_a_stop_string_ends_the_loop(counted):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_first_stop_string(seed):
     rng = np.random.default_rng(seed)
-    letters = np.array(list("abé\n"))
+    letters = np.array(list("aé\n"))
 
     def draw(least, most):
         return "".join(rng.choice(letters, rng.integers(least, most)))
 
     for _ in range(30):
         texts = [draw(0, 9) for _ in range(5)]
-        stop = [draw(1, 4) for _ in range(rng.integers(0, 4))]
+        stop = [draw(1, 5) for _ in range(rng.integers(0, 5))]
         found, is_cut = cut_at_stop(tf.constant(texts), tf.constant(stop, tf.string))
         assert texts_of(found) == [cut(text, stop) for text in texts], (texts, stop)
         assert is_cut.numpy().tolist() == [cut(text, stop) != text for text in texts]
+    assert texts_of(cut_at_stop(tf.constant(["xaby"]), tf.constant(["aby", "b"]))[0]) == ["xa"]
 
 
 def streamed(model, text, **options):
