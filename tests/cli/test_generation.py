@@ -10,7 +10,7 @@ from small_generators import generator_folder
 from tf_transformer import TextGenerator
 from tf_transformer.cli import _parser
 
-pytestmark = pytest.mark.one_of(3, "long")
+pytestmark = pytest.mark.one_of(10, "long")
 
 TEXTS = ["the cat", "on a day\n"]
 

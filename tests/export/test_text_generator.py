@@ -216,6 +216,7 @@ def test_a_stream_ends_when_nobody_reads_it(counted):
     assert steps.numpy() <= 3
 
 
+@pytest.mark.slow
 def test_an_end_token_ends_a_text_and_is_no_part_of_it(counted, folder):
     """Here one that is not special."""
     generator, _ = counted
@@ -266,6 +267,7 @@ def test_a_saved_model_streams(saved, counted):
         assert streamed(loaded, "the", **options) == streamed(generator, "the", **options)
 
 
+@pytest.mark.slow
 def test_every_weight_is_stored_once_and_serving_can_run_it(saved, folder):
     stored = tf.train.list_variables(str(saved / "variables" / "variables"))
     sizes = {name: int(np.prod(shape)) for name, shape in stored}
@@ -316,6 +318,7 @@ def test_a_text_without_tokens_begins_with_the_start_token(counted, bare, folder
     assert "".join(generator.stream("")) == expected[0]
 
 
+@pytest.mark.slow
 def test_settings_of_the_folder(folder, tmp_path):
     fields = {"do_sample": True, "top_k": 9, "max_new_tokens": 20, "stop_strings": ["z"]}
     path = generator_folder(tmp_path / "m", "llama", **fields)
@@ -331,6 +334,7 @@ def test_settings_of_the_folder(folder, tmp_path):
     assert generator._prompt(tf.constant([""])).to_list() == [[0]]
 
 
+@pytest.mark.slow
 def test_beams(tmp_path):
     path = generator_folder(tmp_path / "m", "gpt2", num_beams=2, max_new_tokens=5)
     generator = TextGenerator.from_pretrained(path)
