@@ -264,12 +264,12 @@ def _refusing():
         raise Refused(message) from error
 
 
-_OF_REQUEST = ("text", "stop", "max_new_tokens", "max_length, max_new_tokens", "beams")
 _CHANCE = {
     "temperature": Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)],
     "top_k": Annotated[int, pydantic.Field(ge=1, le=ALL)],
     "top_p": Annotated[float, pydantic.Field(gt=0, le=1)],
 }
+_OF_REQUEST = {"text", "stop", "max_new_tokens", "max_length, max_new_tokens", "beams", *_CHANCE}
 
 
 def _generation_fields(limits):

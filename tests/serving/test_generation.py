@@ -187,6 +187,7 @@ def test_what_the_model_refuses(task, stream):
         for body, message in (
             ({"texts": ["a" * 44]}, "text: expected at most 43 tokens in each, as many as the mo"),
             ({"texts": ["a" * 40], "max_new_tokens": 9}, "max_length, max_new_tokens: expected a"),
+            ({"texts": ["a"], "temperature": 1e-50}, "temperature: expected more than 0, got 0"),
         ):
             answer = post(**body, stream=stream)
             assert answer.status_code == 400 and answer.json()["error"].startswith(message)
