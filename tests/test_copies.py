@@ -45,6 +45,7 @@ NO_OBJECT_TO_COPY = {
         "GraphWordPiece",
         "TextClassifier",
         "TextEncoder",
+        "TextGenerator",
         "TranslationTokenizer",
         "Translator",
     ),

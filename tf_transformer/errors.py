@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import re
 import sys
 import typing
 
@@ -84,6 +85,16 @@ def check_choice(argument, value, choices):
         known = ", ".join(map(str, choices))
         got = f"{value!r}{did_you_mean(value, choices)}"
         raise ArgumentError(argument, f"one of {known}", got)
+
+
+def message_of_graph(error):
+    """The message of an `ArgumentError` that an exception of a graph carries, or None."""
+    said = re.search(r"assertion failed: (.*: expected .*)", str(error))
+    # Each value is in brackets: "[text: expected ..., got more. The longest has:] [44]".
+    parts = said and re.fullmatch(r"\[(.*?)\](?: \[(.*)\])?", said[1])
+    return said and (" ".join(filter(None, parts.groups())) if parts else said[1]).replace(
+        "\\'", "'"
+    )
 
 
 class MissingFileError(ArgumentError, FileNotFoundError):

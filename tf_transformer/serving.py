@@ -5,19 +5,24 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import json
+import secrets
 import time
+import weakref
+from pathlib import Path
 from typing import Annotated
 
 import fastapi
 import pydantic
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, exposition
 from starlette.exceptions import HTTPException
 
 from tf_transformer import __version__
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, message_of_graph
 from tf_transformer.export.saving import load_saved_model
+from tf_transformer.export.text_generator import ALL, TextGenerator, stream_text
 from tf_transformer.export.translation.translate_texts import translate_texts
 from tf_transformer.export.translation.translator import cores
 
@@ -34,6 +39,7 @@ class Limits:
         wait: float, seconds that a text waits for others to join its batch.
         most_texts, most_bytes: int, texts and bytes of a request.
         most_characters: int, characters of a text.
+        most_new_tokens: int, tokens that a language model adds to a text.
     """
 
     most_batch: int = 32
@@ -42,6 +48,7 @@ class Limits:
     most_texts: int = 64
     most_characters: int = 5000
     most_bytes: int = 2**20
+    most_new_tokens: int = 512
 
     def __post_init__(self):
         for name, value in vars(self).items():
@@ -166,25 +173,30 @@ class BodyLimit:
 
 
 class Task:
-    """An exported model and what it does: translate, classify or embed.
+    """An exported model and what it does: translate, classify, embed or generate.
 
     Args:
         folder: str or Path of the SavedModel of a `Translator`, `TextClassifier`,
-            `EarlyExitClassifier` or `TextEncoder`; anything else raises a ValueError.
+            `EarlyExitClassifier`, `TextEncoder` or `TextGenerator`, or of a published decoder, see
+            `TextGenerator.from_pretrained`; anything else raises a ValueError.
         beam: bool, whether a translator searches with beams; ValueError for another model.
 
     Attributes:
-        name: "translate", "classify" or "embed", the path of the service.
+        name: "translate", "classify", "embed" or "generate", the path of the service.
         threads: int, batches to compute at the same time.
     """
 
     def __init__(self, folder, beam=False):
-        self._model = load_saved_model(folder)
+        if (Path(folder) / "config.json").is_file():
+            self._model = TextGenerator.from_pretrained(folder)
+        else:
+            self._model = load_saved_model(folder)
         self._beam = beam
         kinds = {"translate": "translate", "classify": "classify", "encode": "embed"}
+        kinds |= {"generate": "generate"}
         found = [name for method, name in kinds.items() if hasattr(self._model, method)]
         if not found:
-            expected = "an exported translator, classifier or sentence encoder"
+            expected = "an exported translator, classifier, sentence encoder or text generator"
             raise ArgumentError("model", expected, f"another SavedModel, {folder}")
         self.name = found[0]
         if beam and self.name != "translate":
@@ -192,7 +204,7 @@ class Task:
         self.threads = cores()
 
     def __call__(self, texts):
-        """Compute the results of some texts."""
+        """Compute the results of some texts; to generate, of `(text, options)`, see `generate`."""
         if self.name == "translate":
             found = translate_texts(self._model, texts, beam=self._beam)
             return [{"translation": text} for text in found]
@@ -202,17 +214,151 @@ class Task:
             [kind] = found.keys() & {"probabilities", "values"}
             rows = zip(labels, found[kind].numpy().tolist(), strict=True)
             return [{"label": label, kind: row} for label, row in rows]
+        if self.name == "generate":
+            return self._generate(texts)
         return [{"vector": row} for row in self._model.encode(texts).numpy().tolist()]
+
+    def _generate(self, requests):
+        """Continue texts; those with equal options together, samples alone."""
+        settings, places = json.loads(self._model.settings.numpy()), {}
+        for place, (_, options) in enumerate(requests):
+            # A sample depends on its place in a batch.
+            alone = options.keys() & _CHANCE.keys() or settings["sampling"] is not None
+            key = place if alone else json.dumps([options["max_new_tokens"], options["stop"]])
+            places.setdefault(key, []).append(place)
+        results = [None] * len(requests)
+        for group in places.values():
+            options = requests[group[0]][1]
+            call = self._model.sample if options.keys() & _CHANCE.keys() else self._model.generate
+            with _refusing():
+                texts = call([requests[place][0] for place in group], **options).numpy()
+            for place, text in zip(group, texts, strict=True):
+                results[place] = {"continuation": text.decode("utf-8")}
+        return results
+
+    def stream(self, text, options):
+        """Return a generator of the pieces of a continuation, see `stream_text`."""
+        with _refusing():
+            return (yield from stream_text(self._model, text, **options))
+
+    def most_new_tokens(self, given, most):
+        """The `max_new_tokens` of a request: as given, or what the settings say up to `most`."""
+        settings = json.loads(self._model.settings.numpy())
+        own = settings["max_new_tokens"] or (most + 1 if settings["max_length"] else 20)
+        return given or (most if own > most else 0)
+
+
+class Refused(Exception):
+    """The model cannot do what a request asks."""
+
+
+@contextlib.contextmanager
+def _refusing():
+    """Raise `Refused` for what a model says of a request."""
+    try:
+        yield
+    except Exception as error:
+        message = str(error) if isinstance(error, ArgumentError) else message_of_graph(error)
+        if message is None or message.partition(":")[0] not in _OF_REQUEST:
+            raise
+        raise Refused(message) from error
+
+
+_CHANCE = {
+    "temperature": Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)],
+    "top_k": Annotated[int, pydantic.Field(ge=1, le=ALL)],
+    "top_p": Annotated[float, pydantic.Field(gt=0, le=1)],
+}
+_OF_REQUEST = {"text", "stop", "max_new_tokens", "max_length, max_new_tokens", "beams", *_CHANCE}
+
+
+def _generation_fields(limits):
+    """What a request to /generate may have besides its texts."""
+    most = Annotated[int, pydantic.Field(ge=1, le=limits.most_new_tokens)]
+    stop = Annotated[str, pydantic.Field(min_length=1, max_length=100)]
+    stop = Annotated[list[stop], pydantic.Field(max_length=16)]
+    seed = Annotated[int, pydantic.Field(ge=0, lt=2**31)]
+    fields = {"max_new_tokens": most, "seed": seed, **_CHANCE}
+    fields = {name: (kind | None, None) for name, kind in fields.items()}
+    return {**fields, "stop": (stop, []), "stream": (bool, False)}
+
+
+def _options(task, limits, request):
+    """The options of a request to /generate, for `stream_text`."""
+    most = task.most_new_tokens(request.max_new_tokens, limits.most_new_tokens)
+    seed = secrets.randbelow(2**31) if request.seed is None else request.seed
+    chance = {name: value for name in _CHANCE if (value := getattr(request, name)) is not None}
+    if chance.get("temperature") == 0:  # the likeliest token
+        chance = {"top_k": 1}
+    return {"max_new_tokens": most, "stop": request.stop, "seed": seed, **chance}
+
+
+def _one_by_one(texts, options):
+    """Each text with the options, and a seed of its own."""
+    seeds = ((options["seed"] + number) % 2**31 for number in range(len(texts)))
+    return [(text, {**options, "seed": seed}) for text, seed in zip(texts, seeds, strict=True)]
+
+
+class Streams:
+    """Answers with the pieces of a text as server-sent events, a thread for each processor."""
+
+    def __init__(self, task, limits):
+        self._task, self._limits = task, limits
+        self._pool = concurrent.futures.ThreadPoolExecutor(task.threads)
+        self._open = weakref.WeakSet()  # a response that is left alone is forgotten
+
+    async def response(self, texts, options):
+        """Compute the first piece, then answer; errors before it are raised."""
+        if len(texts) > 1:
+            raise Refused(f"texts: expected one text for a stream, got {len(texts)}.")
+        if len(self._open) >= self._limits.most_waiting:
+            raise Overloaded(f"{len(self._open)} texts are streamed.")
+        pieces = self._task.stream(*texts, options)
+        self._open.add(pieces)
+        events = self._events(pieces, await self._next(pieces))
+        return StreamingResponse(events, media_type="text/event-stream")
+
+    def close(self):
+        """Stop after the steps that are being computed."""
+        self._pool.shutdown()
+
+    async def _events(self, pieces, event):
+        while "piece" in event:
+            yield _event(event)
+            try:
+                event = await self._next(pieces)
+            except Refused as error:
+                event = {"error": str(error)}
+            except Exception as error:
+                event = {"error": f"{type(error).__name__} in the model."}
+        yield _event(event)
+
+    async def _next(self, pieces):
+        """The next piece, or why the text ends."""
+
+        def compute():
+            try:
+                return {"piece": next(pieces)}
+            except StopIteration as end:
+                return {"finish_reason": end.value}
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, compute)
+
+
+def _event(content):
+    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 
 def create_app(task, limits=None):
     """Create the web application of a model, a `fastapi.FastAPI`, for any ASGI server.
 
     POST /translate, /classify or /embed with `{"texts": [...]}` returns `{"results": [...]}`, one
-    for each text. GET /healthz reports whether the server is up, /metrics its counters in the
-    Prometheus format, /docs and /openapi.json what it accepts. A refused request gets
-    `{"error": "..."}` with 400 (not JSON, or texts that the model refuses), 413 (too large), 422
-    (other content) or 503 (overloaded, with Retry-After).
+    for each text. /generate also takes `max_new_tokens`, `stop`, `seed`, `temperature`, `top_k`,
+    `top_p` and, for one text, `stream`, which returns server-sent events. GET /healthz reports
+    whether the server is up, /metrics its counters in the Prometheus format, /docs and
+    /openapi.json what it accepts. A refused request gets `{"error": "..."}` with 400 (not JSON, or
+    texts that the model refuses), 413 (too large), 422 (other content) or 503 (overloaded, with
+    Retry-After).
 
     Args:
         task: `Task`, or another function of a list of strings with `name` and `threads`.
@@ -229,29 +375,38 @@ def create_app(task, limits=None):
     requests = Counter("requests", "Answered requests by status", ["status"], registry=registry)
     seconds = Histogram("request_seconds", "Time from the request to its answer", registry=registry)
     waiting = Gauge("waiting_texts", "Waiting texts", registry=registry)
-    batcher = None
+    batcher = streams = None
     waiting.set_function(lambda: batcher.waiting if batcher else 0)
 
     @contextlib.asynccontextmanager
     async def lifespan(app):
-        nonlocal batcher
-        batcher = Batcher(task, limits, task.threads)
+        nonlocal batcher, streams
+        batcher, streams = Batcher(task, limits, task.threads), Streams(task, limits)
         yield
         await batcher.close()
+        streams.close()
 
     title = f"tf_transformer: {task.name}"
     app = fastapi.FastAPI(title=title, version=__version__, lifespan=lifespan)
     text = Annotated[str, pydantic.Field(max_length=limits.most_characters)]
     texts = Annotated[list[text], pydantic.Field(min_length=1, max_length=limits.most_texts)]
-    body = pydantic.create_model("Texts", texts=(texts, ...))
+    fields = _generation_fields(limits) if task.name == "generate" else {}
+    body = pydantic.create_model("Texts", texts=(texts, ...), **fields)
     answer = pydantic.create_model("Results", results=(list[dict], ...))
 
     @app.post(f"/{task.name}", response_model=answer)
     async def compute(request: body):
         try:
-            return {"results": await batcher(request.texts)}
+            if task.name != "generate":
+                return {"results": await batcher(request.texts)}
+            options = _options(task, limits, request)
+            if request.stream:
+                return await streams.response(request.texts, options)
+            return {"results": await batcher(_one_by_one(request.texts, options))}
         except Overloaded as error:
             raise HTTPException(503, str(error), {"Retry-After": "1"}) from error
+        except Refused as error:
+            raise HTTPException(400, str(error)) from error
         except ArgumentError as error:
             if error.argument != "texts":  # the server's error: do not reveal its files
                 raise

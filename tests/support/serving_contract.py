@@ -20,7 +20,7 @@ def check_serving_contract(folder):
 
     Every op is registered by `import tensorflow`, has a kernel for the CPU, and is not `FOREIGN`.
     In each signature that takes `text`, the batch is the first axis of the text and of all outputs,
-    with any size; other inputs are scalars.
+    with any size; other inputs are scalars, or a list of strings that counts for all texts, `stop`.
 
     Returns:
         dict, name of each signature with `text` to the list of its outputs.
@@ -37,7 +37,7 @@ def check_serving_contract(folder):
             for key, tensor in part.items():
                 shape = tf.TensorShape(tensor.tensor_shape)
                 if part is signature.inputs and key != "text":
-                    assert shape.rank == 0, (name, key, shape)
+                    assert shape.rank == (key == "stop"), (name, key, shape)
                 else:
                     assert shape.rank >= 1 and shape[0] is None, (name, key, shape)
         assert tf.TensorShape(signature.inputs["text"].tensor_shape).rank == 1

@@ -6,14 +6,13 @@ Only subcommands that need TensorFlow import it, so that `--help` is fast.
 import argparse
 import errno
 import os
-import re
 import signal
 import sys
 import traceback
 
 import tf_transformer
-from tf_transformer.cli import bert, exporting, serving, training, translation
-from tf_transformer.errors import ArgumentError, MissingPackage
+from tf_transformer.cli import bert, exporting, generation, serving, training, translation
+from tf_transformer.errors import ArgumentError, MissingPackage, message_of_graph
 
 # In the order of `--help`.
 _COMMANDS = (
@@ -32,6 +31,7 @@ _COMMANDS = (
     exporting.add_compress,
     training.add_pretrain,
     training.add_language_model,
+    generation.add_generate,
 )
 _POSITIONAL = {"folder", "index", "name", "query", "recipe", "text"}
 _BUG = (
@@ -86,8 +86,7 @@ def _message(error, given):
     if isinstance(error, OSError | MissingPackage):
         return str(error)
     # Inside a graph, errors are TensorFlow's, with our text.
-    said = re.search(r"assertion failed: (.*: expected .*)", str(error))
-    return said and said[1]
+    return message_of_graph(error)
 
 
 def _options(argument, given):

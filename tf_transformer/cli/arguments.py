@@ -81,6 +81,17 @@ def model_path(folder):
     return inside if (path / "run.json").is_file() and inside.is_dir() else path
 
 
+def is_decoder(folder):
+    """Whether a folder has a published decoder in Hugging Face's layout."""
+    config = Path(folder) / "config.json"
+    if not config.is_file():
+        return False
+    from tf_transformer.models.bert.checkpoints.config_files import read_json
+    from tf_transformer.models.hugging_face.decoders import DECODERS
+
+    return read_json(config).get("model_type") in DECODERS
+
+
 def lite_model(folder, kind):
     """Load a model that `litert` wrote, without TensorFlow; None for any other folder."""
     if folder is None or not (Path(folder) / "litert.json").is_file():

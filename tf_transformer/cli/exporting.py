@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from tf_transformer.cli.arguments import add_command, given, option
+from tf_transformer.cli.arguments import add_command, given, is_decoder, option
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.cli.translation import score
 from tf_transformer.errors import ArgumentError, MissingFileError
@@ -23,13 +23,17 @@ PRESET_OPTIONS = ("subword", "vocab_size", "epochs", "seed", "precision", "accum
 # The options of `IdTranslator`; `_RULES` also change greedy translations.
 _RULES = ("min_length", "no_repeat_ngram", "length_limit")
 _DECODING = (*_RULES, "beam_size", "length_penalty", "n_best", "jit_compile")
+# Those that a published decoder has too, as fields of generation_config.json.
+_OF_DECODER = {"beam_size": "num_beams", "length_penalty": "length_penalty"}
+_OF_DECODER |= {"min_length": "min_length", "no_repeat_ngram": "no_repeat_ngram_size"}
 _EXAMPLES = 256  # texts for `litert`, unless --examples has fewer
 
 
 def add_export(commands):
     """Add the command `export`."""
     add = add_command(commands, "export", _export).add_argument
-    folder = "the folder of a run; several runs become one ensemble; or an exported model"
+    folder = "the folder of a run; several runs become one ensemble; an exported model; or a "
+    folder += "published decoder, such as a GPT-2 or Llama, in Hugging Face's layout"
     add("folder", nargs="+", help=folder)
     output = "default: saved_model in the run, if there is one run"
     add("--output", metavar="FOLDER", help=output)
@@ -53,8 +57,11 @@ def add_export(commands):
 
 
 def _export(options):
-    """write the SavedModel of a training run, or an exported model with other settings"""
+    """write the SavedModel of a run or a decoder, or an exported model with other settings"""
     import_tensorflow()
+    if any(map(is_decoder, options.folder)):
+        _export_decoder(options)
+        return
     from tf_transformer.data.files import check_replaceable
     from tf_transformer.export.translation.folder import DESCRIPTION
     from tf_transformer.training import TrainingRun
@@ -75,6 +82,25 @@ def _export(options):
     else:
         export_runs(runs, path, weights_dtype=options.weights_dtype or "float32", **decoding)
     print(f"Model: {path}")
+
+
+def _export_decoder(options):
+    """Write the SavedModel of a published decoder."""
+    require("bert", "safetensors")
+    from tf_transformer.data.files import check_replaceable
+    from tf_transformer.export import TextGenerator
+
+    if len(options.folder) > 1 or options.output is None:
+        raise ArgumentError("folder, --output", "one published decoder and a folder", "others")
+    others = [name for name in (*_DECODING, "weights_dtype") if name not in _OF_DECODER]
+    if refused := given(options, others):
+        got = ", ".join(map(option, refused))
+        raise ArgumentError(got, "none with a published decoder", "some")
+    changes = {there: getattr(options, here) for here, there in _OF_DECODER.items()}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    check_replaceable(options.output, only_with="saved_model.pb")
+    TextGenerator.from_pretrained(*options.folder, **changes).save(options.output)
+    print(f"Model: {options.output}")
 
 
 def _export_again(folder, path, weights_dtype, decoding):

@@ -18,6 +18,7 @@ _LIMITS = {
     "most_waiting": "texts that may wait; further requests get 503 (default: 256)",
     "most_texts": "texts of a request (default: 64)",
     "most_characters": "characters of a text (default: 5000)",
+    "most_new_tokens": "tokens that a language model adds to a text (default: 512)",
 }
 
 
@@ -103,7 +104,7 @@ def add_serve(commands):
 
 
 def _serve(options):
-    """serve a translator, classifier or encoder by HTTP"""
+    """serve a translator, classifier, encoder or text generator by HTTP"""
     require("serve", "fastapi", "uvicorn", "prometheus_client")
     import_tensorflow(optimize_graphs=False, share_operations=False)
     import uvicorn

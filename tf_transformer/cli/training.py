@@ -12,17 +12,15 @@ from tf_transformer.cli.arguments import (
     add_command,
     add_device_arguments,
     add_pair_arguments,
-    add_sampling_arguments,
     check_empty,
     given,
     option,
     pair_source,
-    sampling_options,
     show_progress,
     start_training,
 )
 from tf_transformer.cli.exporting import export_runs, sentences_to_show, translated
-from tf_transformer.cli.tensorflow_start import import_tensorflow, require
+from tf_transformer.cli.tensorflow_start import require
 from tf_transformer.errors import ArgumentError
 
 _DOCUMENTS = (
@@ -257,24 +255,13 @@ class _Progress:
 
 
 def add_language_model(commands):
-    """Add the commands `train-lm` and `generate`."""
+    """Add the command `train-lm`."""
     train = add_command(commands, "train-lm", _train_language_model)
     add = train.add_mutually_exclusive_group().add_argument
     add("--text", nargs="+", metavar="FILE", help=f"UTF-8, gzipped or not, {_DOCUMENTS}")
     add("--corpus", help="the first language of an included corpus: en-zh, zh-en, en-fr or fr-en")
     presets = "small, minutes on two cores (default); tiny, seconds"
     add_run_arguments(train, presets, "runs/lm-TEXT-PRESET", "gpt2")
-
-    generate = add_command(commands, "generate", _generate)
-    add = generate.add_argument
-    add("text", nargs="*", help="beginnings of texts (default: one empty text)")
-    # Not `run`, which is the function of the command.
-    add("--run", dest="folder", required=True, metavar="FOLDER", help="the folder of `train-lm`")
-    how = generate.add_mutually_exclusive_group()
-    how.add_argument("--beam", type=int, metavar="N", help="search with N beams (default: greedy)")
-    add_sampling_arguments(generate, how)
-    most = "tokens of a text, including its beginning (default: as many as the model can read)"
-    add("--max-length", type=int, metavar="N", help=most)
 
 
 def _train_language_model(options):
@@ -311,20 +298,6 @@ def _text_source(options):
     if options.text:
         return TextSource(files=tuple(map(absolute, options.text)))
     return TextSource(corpus=getattr(options, "corpus", None) or "en-zh")
-
-
-def _generate(options):
-    """continue texts with a trained language model"""
-    sampling = sampling_options(options)
-    require("train", "tokenizers")
-    import_tensorflow(optimize_graphs=False)
-    from tf_transformer.generation import continue_texts
-    from tf_transformer.training import LanguageModelRun
-
-    run, texts = LanguageModelRun.open(options.folder), options.text or [""]
-    how = {"max_length": options.max_length, "beam_size": options.beam, "sampling": sampling}
-    for text in continue_texts(run.best_model(), run.tokenizer, texts, **how):
-        print(text)
 
 
 def add_pretrain(commands):

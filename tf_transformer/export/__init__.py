@@ -3,6 +3,7 @@
 from tf_transformer.export.chain import compress
 from tf_transformer.export.compile_for import compile_for, warm_up_in_background
 from tf_transformer.export.saving import StoredWeights, freeze, stablehlo
+from tf_transformer.export.text_generator import TextGenerator, stream_text
 from tf_transformer.export.text_models import EarlyExitClassifier, TextClassifier, TextEncoder
 from tf_transformer.export.translation.folder import (
     load_transformer,
@@ -33,6 +34,7 @@ __all__ = [
     "StoredWeights",
     "TextClassifier",
     "TextEncoder",
+    "TextGenerator",
     "Translator",
     "VectorIndex",
     "compile_for",
@@ -46,6 +48,7 @@ __all__ = [
     "save_translator",
     "shipped_model",
     "stablehlo",
+    "stream_text",
     "translate_file",
     "translate_texts",
     "warm_up_in_background",

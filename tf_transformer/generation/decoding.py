@@ -167,8 +167,31 @@ def _of_any_size(nest):
     return tf.nest.map_structure(lambda x: tf.TensorShape([None] * x.shape.rank), nest)
 
 
-def _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, jit_compile):
+def _decode_tokens(
+    choose, candidates, step, state, batch_size, rules, resize, jit_compile, is_complete
+):
     """Feed back the chosen tokens until every sentence has ended."""
+    extend = extension(choose, candidates, step, rules, is_complete)
+    sentences = first_sentences(rules, batch_size)
+    output, failed_step = decode_loop(extend, state, sentences, resize, jit_compile)
+    refuse_unusable(failed_step)
+    return output
+
+
+def first_sentences(rules, batch_size):
+    """The sentences of `decode_loop` before the first token."""
+    of_sentences = rules.of_sentences(batch_size)
+    return {
+        "done": tf.fill((batch_size,), False),
+        "tokens": of_sentences["start_id"],
+        "output": tf.fill((batch_size, rules.max_length), rules.filler),
+        "row": tf.range(batch_size),
+        **of_sentences,
+    }
+
+
+def extension(choose, candidates, step, rules, is_complete=None):
+    """The function `extend` of `decode_loop` that adds a chosen token to each sentence."""
 
     def extend(position, state, sentences):
         done, output = sentences["done"], sentences["output"]
@@ -176,27 +199,26 @@ def _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, j
         logits = tf.cast(logits, tf.float32)
         failed = tf.reduce_any(unusable(logits) & ~done)
         offsets = tf.zeros((tf.shape(logits)[0], 1))
-        given = {name: sentences[name] for name in of_sentences}
+        given = {name: sentences[name] for name in rules.OF_SENTENCES}
         choice = best_allowed(logits, offsets, candidates, output, position, rules, given)
-        tokens = choose(choice[0], choice[2], position)  # (B,)
+        tokens = choose(choice[0], choice[2], position, sentences["row"])  # (B,)
         done |= tf.equal(choice[0][:, 0], IMPOSSIBLE)  # nothing is left
-        ends = rules.is_end(tokens) & (position >= given["prompt_lengths"])
+        own = position >= given["prompt_lengths"]
+        ends = rules.is_end(tokens) & own
         tokens = tf.where(done | (ends & (rules.pad_id is not None)), rules.filler, tokens)
         here = tf.equal(tf.range(tf.shape(output)[1]), position)
         output = tf.where(here, tf.expand_dims(tokens, 1), output)
         done |= ends | (position + 1 >= given["limits"])
+        if is_complete is not None:
+            done |= own & is_complete(output[:, : position + 1], given)
         return state, {**sentences, "done": done, "tokens": tokens, "output": output}, failed
 
-    of_sentences = rules.of_sentences(batch_size)
-    sentences = {
-        "done": tf.fill((batch_size,), False),
-        "tokens": of_sentences["start_id"],
-        "output": tf.fill((batch_size, rules.max_length), rules.filler),
-        **of_sentences,
-    }
-    output, failed_step = decode_loop(extend, state, sentences, resize, jit_compile)
-    refuse_unusable(failed_step)
-    return output
+    return extend
+
+
+def likeliest(logits, ids, position, row):
+    """The choice of `greedy_decode`."""
+    return ids[:, 0]
 
 
 def greedy_decode(
@@ -215,6 +237,7 @@ def greedy_decode(
     pad_id=0,
     prompt_lengths=0,
     token_rules=None,
+    is_complete=None,
 ):
     """Choose the likeliest token at each step until every sentence has ended.
 
@@ -257,6 +280,9 @@ def greedy_decode(
             only matters in beam search.
             `counts_start`: bool, whether the start token is a part of the text for these rules and
             `no_repeat_ngram`.
+        is_complete: None, or function `(ids, sentences) -> bool (B,)`, called after each step,
+            whether a sentence ends here: ids (B, T), the tokens so far after the start token, and a
+            dict of its `start_id` and `prompt_lengths`, int32 (B,).
 
     Returns:
         int32 tensor (B, L), token ids without the end token, padding after the end.
@@ -274,11 +300,8 @@ def greedy_decode(
     """
     others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
     rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
-
-    def choose(logits, ids, position):
-        return ids[:, 0]
-
-    return _decode_tokens(choose, 1, step, state, batch_size, rules, resize, jit_compile)
+    others = (resize, jit_compile, is_complete)
+    return _decode_tokens(likeliest, 1, step, state, batch_size, rules, *others)
 
 
 def sample_decode(
@@ -301,6 +324,7 @@ def sample_decode(
     pad_id=0,
     prompt_lengths=0,
     token_rules=None,
+    is_complete=None,
 ):
     """Sample each token from the model's distribution until every sentence has ended.
 
@@ -311,9 +335,9 @@ def sample_decode(
 
     Args:
         step, state, batch_size, start_id, end_id, max_length, limits, min_length, no_repeat_ngram,
-            resize, jit_compile, pad_id, prompt_lengths, token_rules: see `greedy_decode`. Each
-            position in the batch has its own random numbers, so a result depends on its position,
-            and thus on `resize`.
+            resize, jit_compile, pad_id, prompt_lengths, token_rules, is_complete: see
+            `greedy_decode`. Each place in the batch has its own random numbers; a result does not
+            depend on the other sentences.
         temperature: float above 0, or scalar tensor; values below 1 make likely tokens likelier.
             For the limit 0, use `greedy_decode`.
         top_k: None, or int from 1 to V, or scalar int32 tensor of at least 1.
@@ -332,12 +356,27 @@ def sample_decode(
         >>> sample_decode(either, (), 1, start_id=1, end_id=3, max_length=4, seed=1).shape
         TensorShape([1, 4])
     """
+    choose = drawing(batch_size, seed, temperature, top_k, top_p)
+    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
+    candidates, others = candidates_of(top_k), (resize, jit_compile, is_complete)
+    return _decode_tokens(choose, candidates, step, state, batch_size, rules, *others)
+
+
+def candidates_of(top_k):
+    """The number of candidates from which `drawing` chooses, None for all."""
+    return None if tf.is_tensor(top_k) else top_k
+
+
+def drawing(batch_size, seed=0, temperature=1.0, top_k=None, top_p=None):
+    """The choice of `sample_decode`."""
     check_range("temperature", temperature, 0.0, above=True)
     check_range("top_k", top_k, 1)
     check_range("top_p", top_p, 0.0, 1.0, above=True)
     check_range("seed", seed, -(2**31), 2**31 - 1)  # one number, not a pair as in TensorFlow
+    rows = tf.range(batch_size)  # in XLA's program, its size is a constant
 
-    def choose(logits, ids, position):
+    def choose(logits, ids, position, row):
         if tf.is_tensor(top_k):
             logits = tf.where(tf.range(logits.shape[-1]) < top_k, logits, IMPOSSIBLE)
         else:
@@ -345,15 +384,13 @@ def sample_decode(
         logits = logits / temperature
         if top_p is not None:
             logits = _nucleus(logits, top_p)
-        seeds = tf.stack([seed, position])
-        uniform = tf.random.stateless_uniform(tf.shape(logits), seeds, minval=_TINY)
+        # For all sentences, so that the numbers of one do not depend on which others are open.
+        shape, seeds = (tf.size(rows), logits.shape[-1]), tf.stack([seed, position])
+        uniform = tf.gather(tf.random.stateless_uniform(shape, seeds, minval=_TINY), row)
         drawn = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1)
         return tf.gather(ids, drawn, batch_dims=1)
 
-    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
-    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
-    candidates = None if tf.is_tensor(top_k) else top_k
-    return _decode_tokens(choose, candidates, step, state, batch_size, rules, resize, jit_compile)
+    return choose
 
 
 _TINY = 1.1754944e-38  # the smallest normal float32, since log(0) is infinite

@@ -30,6 +30,7 @@ def generate(
     beams=None,
     sampling=None,
     seed=0,
+    step=None,
     **options,
 ):
     """Continue prompts, or generate targets of sources, as `generate` of transformers.
@@ -48,14 +49,17 @@ def generate(
         start_id: int, the token with which the targets of a `Transformer` begin.
         pad_id: int, the id after the end of shorter results; by default, the first `end_id`, or 0.
         max_length, max_new_tokens: int, at most so many tokens in the result, or after the prompt
-            or the start token; the second counts if both are given, 20 if none is.
+            or the start token; the second counts if both are given, 20 if none is. The second may
+            be a tensor, int32 () or (B,).
         min_length, min_new_tokens: int, no end token within so many tokens, counted like these.
         n_best: int n, results of each text: the n-best list of beam search, or so many samples.
         beams: None, or dict, the options specific to `beam_search`, except `n_best`.
         sampling: None, or dict, the options specific to `sample_decode`, except `seed`; {} for its
             defaults.
         seed: int or scalar int32 tensor for sampling.
-        options: `no_repeat_ngram`, `token_rules` and `jit_compile`, see `greedy_decode`.
+        step: None for `model.step`, or a function like it.
+        options: `no_repeat_ngram`, `token_rules`, `jit_compile` and, without `beams`,
+            `is_complete`, see `greedy_decode`.
 
     Returns:
         int32 tensor (B * n, T), ids with the prompt, or the start token, and the end token, and
@@ -83,44 +87,24 @@ def generate(
     if sampling is not None and n_best > 1:
         inputs = inputs if isinstance(inputs, tf.RaggedTensor) else tf.convert_to_tensor(inputs)
         inputs = tf.gather(inputs, tf.repeat(tf.range(tf.shape(inputs)[0]), n_best))
-    state, first, prompt_lengths = _start(model, inputs, start_id, beam_size)
-    batch_size = tf.size(first)
-
-    def after_first(length, new_tokens):
-        """The number of tokens after the first, of a whole text or after its prompt."""
-        if new_tokens is not None:
-            return prompt_lengths + new_tokens
-        return tf.fill((batch_size,), tf.maximum(length - 1, 0))
-
-    for name, value in (("max_length", max_length), ("max_new_tokens", max_new_tokens)):
-        check_range(name, value, 1)
-    for name, value in (("min_length", min_length), ("min_new_tokens", min_new_tokens)):
-        check_range(name, value, 0)
-    is_default = max_length is None and max_new_tokens is None
-    limits = after_first(max_length, 20 if is_default else max_new_tokens)
-    limits = _checked_limits(model, limits, prompt_lengths, is_default)
-    longest = tf.reduce_max(limits)
-    options |= {
-        "start_id": first,
-        "end_id": end_id,
-        "max_length": longest,
-        "limits": limits,
-        "min_length": after_first(min_length, min_new_tokens),
-        "pad_id": None,  # a token like others, unless it is among `bad_words`
-        "prompt_lengths": prompt_lengths,
-        "resize": model.resize,
-    }
+    lengths = (max_length, max_new_tokens), (min_length, min_new_tokens)
+    state, of_texts = start_texts(model, inputs, start_id, beam_size, *lengths)
+    first, prompt_lengths, limits, longest = (
+        of_texts[name] for name in ("start_id", "prompt_lengths", "limits", "max_length")
+    )
+    batch_size, step = tf.size(first), step or model.step
+    options |= {**of_texts, "end_id": end_id, "resize": model.resize}
     if beams is not None:
         options |= {**beams, "n_best": n_best, "reorder": model.reorder}
-        ids, _ = beam_search(model.step, state, batch_size, **options)
+        ids, _ = beam_search(step, state, batch_size, **options)
         first, limits, prompt_lengths = (
             tf.repeat(x, n_best) for x in (first, limits, prompt_lengths)
         )
         ids = tf.reshape(ids, (-1, longest))
     elif sampling is not None:
-        ids = sample_decode(model.step, state, batch_size, seed=seed, **sampling, **options)
+        ids = sample_decode(step, state, batch_size, seed=seed, **sampling, **options)
     else:
-        ids = greedy_decode(model.step, state, batch_size, **options)
+        ids = greedy_decode(step, state, batch_size, **options)
     ends = tuple(end_id) if isinstance(end_id, tuple | list) else (end_id,)
     places = tf.range(longest)
     is_end = is_among(ids, ends) & (places >= prompt_lengths[:, tf.newaxis])
@@ -129,6 +113,35 @@ def generate(
     ids = tf.where(ended, (*ends, 0)[0] if pad_id is None else pad_id, ids)
     ids = tf.concat([first[:, tf.newaxis], ids], axis=1)
     return ids[:, : 1 + tf.reduce_max(tf.reduce_sum(tf.cast(~ended, tf.int32), axis=1))]
+
+
+def start_texts(model, inputs, start_id, beam_size, most, least):
+    """The first state, and what differs between texts, as options of a decoding strategy.
+
+    `most` and `least` are `max_length` and `max_new_tokens`, `min_length` and `min_new_tokens`.
+    """
+    state, first, prompt_lengths = _start(model, inputs, start_id, beam_size)
+
+    def after_first(length, new_tokens):
+        """The number of tokens after the first, of a whole text or after its prompt."""
+        if new_tokens is not None:
+            return prompt_lengths + new_tokens
+        return tf.fill((tf.size(first),), tf.maximum(length - 1, 0))
+
+    for kind, values, smallest in (("max", most, 1), ("min", least, 0)):
+        for name, value in zip(("length", "new_tokens"), values, strict=True):
+            check_range(f"{kind}_{name}", value, smallest)
+    is_default = all(value is None for value in most)
+    limits = after_first(*((None, 20) if is_default else most))
+    limits = _checked_limits(model, limits, prompt_lengths, is_default)
+    return state, {
+        "start_id": first,
+        "max_length": tf.reduce_max(limits),
+        "limits": limits,
+        "min_length": after_first(*least),
+        "pad_id": None,  # a token like others, unless it is among `bad_words`
+        "prompt_lengths": prompt_lengths,
+    }
 
 
 def _start(model, inputs, start_id, beam_size):

@@ -8,7 +8,7 @@ import functools
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -80,6 +80,7 @@ class DecodingRules:
     pad_id: int | None = 0
     prompt_lengths: Any = 0
     token_rules: dict | None = None
+    OF_SENTENCES: ClassVar = ("limits", "start_id", "min_length", "prompt_lengths")
 
     def __post_init__(self):
         check_range("pad_id", self.pad_id, 0)
@@ -110,7 +111,7 @@ class DecodingRules:
         return (*self.end_ids, 0)[0] if self.pad_id is None else self.pad_id
 
     def of_sentences(self, batch_size):
-        """What the rules say of each sentence, a dict of int32 (B,)."""
+        """What the rules say of each sentence, a dict of int32 (B,), `OF_SENTENCES`."""
         limits = tf.fill((batch_size,), self.max_length)
         if self.limits is not None:
             limits = tf.minimum(_checked_each("limits", self.limits, batch_size, 1), limits)
@@ -121,8 +122,7 @@ class DecodingRules:
                 return tf.fill((batch_size,), value)
             return _checked_each(name, value, batch_size, 0)
 
-        names = ("start_id", "min_length", "prompt_lengths")
-        return {"limits": limits, **{name: of_each(name) for name in names}}
+        return {"limits": limits, **{name: of_each(name) for name in self.OF_SENTENCES[1:]}}
 
     def is_end(self, tokens):
         """Whether tokens are end tokens."""

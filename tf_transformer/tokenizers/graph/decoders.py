@@ -87,6 +87,7 @@ class Decoder:
         end_of_tokens = names.index("Fuse") if "Fuse" in names else len(steps)
         on_tokens = [_token_step(step) for step in steps[:end_of_tokens]]
         self._on_texts = [_text_step(step) for step in steps[end_of_tokens + 1 :]]
+        self._replaces = "Replace" in names[end_of_tokens:]
         if {"ByteFallback", "ByteLevel"} & set(names[: max(end_of_tokens - 1, 0)]):
             expected = "Fuse right after ByteFallback and ByteLevel"
             raise UnsupportedPart.of("decoder", expected, names)
@@ -126,6 +127,20 @@ class Decoder:
         for step in self._on_texts:
             texts = step(texts)
         return texts
+
+    def settled(self, ids):
+        """The beginnings of `texts` that no further ids change."""
+        if self._replaces:
+            raise UnsupportedPart.of("decoder", "no Replace after Fuse", "one")
+        is_kept = ~tf.gather(self._is_special, ids)
+        if (self._pieces[_LAST] != self._pieces[_MIDDLE]).any():  # the last one may not stay it
+            kept = tf.cast(is_kept, tf.int32)
+            is_kept &= tf.cumsum(kept, axis=1, reverse=True, exclusive=True) > 0
+        if self._is_byte.any():  # a further byte may break a run of them
+            others = tf.cast(is_kept & ~tf.gather(self._is_byte, ids), tf.int32)
+            is_kept &= tf.cumsum(others, axis=1, reverse=True) > 0
+        texts = self.texts(tf.where(is_kept, ids, len(self._is_special) - 1))
+        return tf.strings.regex_replace(texts, "\N{REPLACEMENT CHARACTER}+$", "")
 
     def _positions(self, ids):
         """Position of each id in its row, ignoring special tokens: `[B, T]`."""

@@ -240,13 +240,30 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         # Checked before the cast to int32, which could wrap a large id into the valid range.
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.with_flat_values(tf.cast(self._checked(ids.flat_values), tf.int32))
-            return self._decoder.texts(ids.to_tensor(self.vocab_size))
+            return self._texts(ids.to_tensor(self.vocab_size))
         return self.decode_ids(tf.cast(self._checked(ids), tf.int32))
+
+    def settled(self, ids):
+        """The beginnings of `decode` that no further ids change: ragged int32 `[B, (T)]`.
+
+        Without an incomplete character at the end, and what else depends on the next id. ValueError
+        if the file replaces parts of whole texts.
+        """
+        return self._settled(ids.to_tensor(self.vocab_size))
+
+    # Graph functions, so that an exported graph has the texts of all tokens once.
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
+    def _texts(self, ids):
+        return self._decoder.texts(ids)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
+    def _settled(self, ids):
+        return self._decoder.settled(ids)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def decode_ids(self, ids):
         """`decode` as a graph function: int32 `[B, T]` -> string `[B]`."""
-        return self._decoder.texts(self._checked(ids))
+        return self._texts(self._checked(ids))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)], autograph=False)
     def pieces(self, ids):

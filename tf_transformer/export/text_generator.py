@@ -1,0 +1,433 @@
+"""SavedModels of decoders with their tokenizers: texts to continuations.
+
+Axes: B batch, P prompt length, T length, S stop strings.
+"""
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+
+import tensorflow as tf
+
+from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.export.saving import save_module
+from tf_transformer.functional.ids import asserted
+from tf_transformer.generation.decoding import (
+    candidates_of,
+    drawing,
+    extension,
+    first_sentences,
+    likeliest,
+    refuse_unusable,
+    without_unused_ids,
+)
+from tf_transformer.generation.generate import generate, start_texts
+from tf_transformer.generation.rules import DecodingRules, check_range
+from tf_transformer.models.bert.checkpoints.config_files import read_json
+from tf_transformer.models.hugging_face import generation_settings, load
+from tf_transformer.models.hugging_face.decoders import DECODERS
+from tf_transformer.models.language_model import LanguageModel
+from tf_transformer.models.sizes import check_vocabulary
+from tf_transformer.tokenizers import GraphTokenizer
+
+ALL = 2**31 - 1  # a `top_k` that keeps every token
+_NONE = -1  # the id after the end of a text
+_TEXTS = tf.TensorSpec((None,), tf.string, name="text")
+_ONE_TEXT = tf.TensorSpec((1,), tf.string, name="text")
+_SEED = tf.TensorSpec((), tf.int32, name="seed")
+_CHANCE = (
+    tf.TensorSpec((), tf.float32, name="temperature"),
+    tf.TensorSpec((), tf.int32, name="top_k"),
+    tf.TensorSpec((), tf.float32, name="top_p"),
+)
+_MOST = tf.TensorSpec((), tf.int32, name="max_new_tokens")
+_STOP = tf.TensorSpec((None,), tf.string, name="stop")
+_ROOM = 16  # for new tokens; it doubles when it is full
+
+
+class TextGenerator(tf.Module):
+    """A `LanguageModel` with its tokenizer, as a SavedModel: texts to their continuations.
+
+    After `save`, it loads in a process that has only TensorFlow. A prompt gets the special tokens
+    that the tokenizer's file adds, once; special tokens in a text are plain text. A continuation is
+    the decoded text without the decoded prompt, special tokens and the end token, as in the
+    pipeline of transformers. A prompt that is longer than the model can read is an error.
+
+    Stop strings end a text like an end token: as soon as what cannot change any more of the new
+    text contains one, and it is cut before the one that ends first. The result is that of the same
+    call without them, cut there.
+
+    Args:
+        model: built `LanguageModel`; ids without a token are never chosen.
+        tokenizer: its `GraphTokenizer`.
+        end_id, settings: arguments of `generate`, such as those of `generation_settings`, for one
+            result of each text. `pad_id` is not used.
+        start_id: None, or int, the only token of the prompt for a text without tokens.
+        stop: list of str, stop strings of every call.
+
+    Raises:
+        ValueError: If the model is of another class, the tokenizer has more tokens than the model,
+            or a setting is out of range; if there are stop strings, also with `beams`, or a
+            tokenizer that replaces parts of whole texts.
+
+    Example:
+        >>> from tf_transformer import BPETokenizer
+        >>> BPETokenizer.train(["low lower lowest"], vocab_size=262).save("tokenizer.json")
+        >>> tokenizer = GraphTokenizer.from_file("tokenizer.json")
+        >>> model = LanguageModel(1, 8, 2, 16, tokenizer.vocab_size, max_position=9, pad_id=None)
+        >>> model.build()
+        >>> generator = TextGenerator(model, tokenizer, end_id=(), max_new_tokens=3)
+        >>> [text] = generator.generate(["low"]).numpy()
+        >>> "".join(generator.stream("low")) == text.decode()
+        True
+    """
+
+    def __init__(self, model, tokenizer, *, end_id, start_id=None, stop=(), **settings):
+        super().__init__(name="text_generator")
+        if not isinstance(model, LanguageModel):
+            raise ArgumentError("model", "a LanguageModel", type(model).__name__)
+        check_vocabulary(model, tokenizer)
+        size = tokenizer.vocab_size
+        ends = tuple(end_id) if isinstance(end_id, tuple | list) else (end_id,)
+        for name, number in (("start_id", start_id), *(("end_id", end) for end in ends)):
+            check_range(name, number, 0, size - 1)
+        check_range("n_best", settings.pop("n_best", 1), 1, 1)
+        settings.pop("pad_id", None)
+        beams, sampling = settings.pop("beams", None), settings.pop("sampling", None)
+        self._start_id, self._stop, self._has_beams = start_id, checked_stop(stop), bool(beams)
+        if beams and stop:
+            raise ArgumentError("stop", "none with beams", f"{stop!r}")
+        self._max_length = settings.pop("max_length", None)
+        self._max_new_tokens = settings.pop("max_new_tokens", None)
+        check_range("max_length", self._max_length, 1)
+        check_range("max_new_tokens", self._max_new_tokens, 1)
+        self._least = settings.pop("min_length", 0), settings.pop("min_new_tokens", None)
+        self._positions = model.get_config()["max_position"]
+        # Further numbers differ between texts, see `start`.
+        fixed = {"start_id": 0, "max_length": 1, "min_length": 1, "pad_id": None}
+        self._rules = DecodingRules(end_id=ends, **fixed, **settings)
+        tokenizer.settled(tf.ragged.constant([[0]], tf.int32))  # refused early
+        self.tokenizer = tokenizer
+        # Keep the variables and bound methods, not the model: the weights of a Keras layer tracked
+        # here would be saved twice.
+        self.weights = [weight.value for weight in model.weights]
+        # In partials: of a function that it tracks, a tf.Module saves a copy for each trace.
+        step = functools.partial(tf.function(model.step, autograph=False))
+        self._model_step, self._resize = without_unused_ids(step, size), model.resize
+        self._start_texts = functools.partial(start_texts, model)
+        least = dict(zip(("min_length", "min_new_tokens"), self._least, strict=True))
+        options = {"end_id": ends, "step": self._model_step, "pad_id": _NONE, **least, **settings}
+        self._plain = functools.partial(generate, model, **options)
+        self._own = functools.partial(self._plain, beams=beams, sampling=sampling)
+        self._own_choice = functools.partial(_choice, sampling)
+        # A variable: a SavedModel does not restore other attributes.
+        described = {"beams": beams, "sampling": sampling, "stop": self._stop}
+        described |= {"max_length": self._max_length, "max_new_tokens": self._max_new_tokens}
+        self.settings = tf.Variable(json.dumps(described), trainable=False)
+        # Not decorators, which would keep only weak references: `TextGenerator(...).generate()`.
+        traced = functools.partial(tf.function, autograph=False)
+        self.generate = traced(self.generate, input_signature=[_TEXTS, _SEED, _MOST, _STOP])
+        self.sample = traced(self.sample, input_signature=[_TEXTS, _SEED, *_CHANCE, _MOST, _STOP])
+        if beams:
+            return
+        self.start = traced(self.start, input_signature=[_ONE_TEXT, _MOST])
+        state = self.start.get_concrete_function().structured_outputs
+        state = tf.nest.map_structure(
+            lambda x: tf.TensorSpec([None] * x.shape.rank, x.dtype), state
+        )
+        self.step = traced(self.step, input_signature=[state, _SEED, _STOP])
+        self.sample_step = traced(self.sample_step, input_signature=[state, _SEED, *_CHANCE, _STOP])
+
+    @classmethod
+    def from_pretrained(cls, path, *, stop=(), ignored_fields=(), **changes):
+        """Load the generator from the folder of a published decoder.
+
+        Args:
+            path: str or Path, a folder with `config.json`, safetensors and `tokenizer.json`; its
+                `generation_config.json` has the settings. A text without tokens begins with its
+                `bos_token_id`.
+            stop: see `TextGenerator`; besides the `stop_strings` of the folder.
+            ignored_fields: see `load`.
+            changes: fields that replace those of `generation_config.json`, see
+                `generation_settings`: `do_sample=False`, `num_beams=1`.
+
+        Raises:
+            FileNotFoundError, ImportError, ValueError: See `load`, `generation_settings` and
+                `GraphTokenizer.from_file`.
+        """
+        path = Path(path)
+        try:
+            check_choice("model_type", read_json(path / "config.json").get("model_type"), DECODERS)
+        except ArgumentError as error:
+            raise error.inside(path / "config.json") from None
+        settings = generation_settings(path, **{**changes, "stop_strings": None})
+        files = [path / name for name in ("generation_config.json", "config.json")]
+        contents = [changes, *(read_json(file) for file in files if file.is_file())]
+
+        def field(name):
+            return next((x[name] for x in contents if x.get(name) is not None), None)
+
+        settings["start_id"], own = field("bos_token_id"), field("stop_strings") or ()
+        stop = (*((own,) if isinstance(own, str) else own), *stop)
+        tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
+        return cls(load(path, ignored_fields=ignored_fields), tokenizer, stop=stop, **settings)
+
+    def generate(self, text, seed=0, max_new_tokens=0, stop=()):
+        """Continue texts by the settings: string (B,) -> string (B,).
+
+        `seed` only counts if they sample; `max_new_tokens` 0 stands for the settings' own limit;
+        `stop`, string (S,), are further stop strings. tf.errors.InvalidArgumentError for a text
+        without tokens, unless there is a `start_id`; for one that is too long; and for a number out
+        of range, as in `generate`.
+        """
+        return self._continued(self._own, self._has_beams, text, max_new_tokens, stop, seed=seed)
+
+    def sample(
+        self, text, seed=0, temperature=1.0, top_k=ALL, top_p=1.0, max_new_tokens=0, stop=()
+    ):
+        """Continue texts by `sample_decode`: string (B,) -> string (B,); see `generate`."""
+        chance = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        chance = {"sampling": chance, "seed": seed}
+        return self._continued(self._plain, False, text, max_new_tokens, stop, **chance)
+
+    def stream(self, text, **options):
+        """Continue one text in pieces, see `stream_text`."""
+        return stream_text(self, text, **options)
+
+    def start(self, text, max_new_tokens=0):
+        """Read a prompt, string (1,); returns the first state for `step`."""
+        prompt = self._prompt(text)
+        lengths = (None, self._new_tokens(prompt, max_new_tokens)), self._least
+        state, of_text = self._start_texts(prompt, None, 1, *lengths)
+        room = tf.shape(state["prompt"])[1] + _ROOM
+        rules = dataclasses.replace(self._rules, **of_text)
+        return self._resize(state, [0], room), first_sentences(rules, 1)
+
+    def step(self, state, seed=0, stop=()):
+        """Add a token to a text by the settings; for the inputs see `generate`.
+
+        Returns a dict: `state` for the next step; `done`, bool (); `text`, string (), the new text
+        as far as no further token changes it, or all of it if it is done; `ended`, bool (), whether
+        it is done by an end token or a stop string, not by its limit.
+        """
+        return self._extended(state, stop, *self._own_choice(seed))
+
+    def sample_step(self, state, seed=0, temperature=1.0, top_k=ALL, top_p=1.0, stop=()):
+        """Add a token to a text by `sample_decode`, see `step`."""
+        chance = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        return self._extended(state, stop, *_choice(chance, seed))
+
+    def signatures(self):
+        """`serving_default`: `text` -> `continuation`; `generate` and `sample` with all inputs."""
+
+        def signature(function, specs):
+            def call(*inputs):
+                return {"continuation": function(*inputs)}
+
+            return tf.function(call, input_signature=specs, autograph=False)
+
+        return {
+            "serving_default": signature(self.generate, [_TEXTS]),
+            "generate": signature(self.generate, [_TEXTS, _SEED, _MOST, _STOP]),
+            "sample": signature(self.sample, [_TEXTS, _SEED, *_CHANCE, _MOST, _STOP]),
+        }
+
+    def save(self, path):
+        """Write a SavedModel with the `signatures` to a folder; a SavedModel there is replaced at
+        the end, FileExistsError for other content.
+        """
+        save_module(self, path, self.signatures())
+
+    def _prompt(self, text):
+        """The ids of the prompts, ragged (B, (P)), after a check of their lengths."""
+        ids = self.tokenizer.add_special_tokens(self.tokenizer.encode_strings(text))
+        counts = ids.row_lengths()
+        if self._start_id is None:
+            error = ArgumentError("text", "at least one token in each", "none")
+            counts = asserted(counts, tf.reduce_all(counts > 0), error)
+        else:
+            is_empty = tf.cast(counts == 0, tf.int64)
+            starts = tf.fill((tf.reduce_sum(is_empty),), self._start_id)
+            ids = tf.concat([tf.RaggedTensor.from_row_lengths(starts, is_empty), ids], axis=1)
+        longest = tf.reduce_max(counts)
+        expected = f"at most {self._positions} tokens in each, as many as the model can read"
+        error = ArgumentError("text", expected, "more", "The longest has:")
+        values = asserted(ids.flat_values, longest <= self._positions, error, longest)
+        return ids.with_flat_values(values)
+
+    def _new_tokens(self, prompt, given):
+        """The largest numbers of new tokens, int32 (B,): as given, or 0 for the settings' own."""
+        check_range("max_new_tokens", given, 0)
+        counts = tf.cast(prompt.row_lengths(), tf.int32)
+        own = self._max_new_tokens
+        if own is None:
+            own = self._max_length and self._max_length - counts
+        if own is None:
+            own = tf.minimum(20, self._positions - counts)
+        return tf.where(given > 0, given, own) + tf.zeros_like(counts)
+
+    def _all_stops(self, stop):
+        """The stop strings of a call, string (S,): those of every call and the given ones."""
+        error = ArgumentError("stop", "strings that are not empty", "an empty one")
+        stop = asserted(stop, tf.reduce_all(stop != ""), error)
+        return tf.concat([tf.constant(self._stop, tf.string, (len(self._stop),)), stop], axis=0)
+
+    def _is_complete(self, stop):
+        """The argument of `greedy_decode` that ends texts at stop strings."""
+
+        def contains(ids, sentences):
+            ids = tf.concat([sentences["start_id"][:, tf.newaxis], ids], axis=1)
+            counts = tf.minimum(sentences["prompt_lengths"] + 1, tf.shape(ids)[1])
+            prompt = tf.RaggedTensor.from_tensor(ids, counts)
+            text = self._after(self.tokenizer.settled, tf.RaggedTensor.from_tensor(ids), prompt)
+            return cut_at_stop(text, stop)[1]
+
+        def is_complete(ids, sentences):
+            none = tf.zeros((tf.shape(ids)[0],), tf.bool)
+            return tf.cond(tf.size(stop) > 0, lambda: contains(ids, sentences), lambda: none)
+
+        return is_complete
+
+    def _continued(self, function, has_beams, text, max_new_tokens, stop, **chance):
+        """The continuations of texts by `generate` with some of its arguments."""
+        prompt, stop = self._prompt(text), self._all_stops(stop)
+        if has_beams:
+            error = ArgumentError("stop", "none with beams", "some")
+            stop = asserted(stop, tf.equal(tf.size(stop), 0), error)
+        else:
+            chance["is_complete"] = self._is_complete(stop)
+        ids = function(prompt, max_new_tokens=self._new_tokens(prompt, max_new_tokens), **chance)
+        counts = tf.math.count_nonzero(ids != _NONE, axis=1, dtype=tf.int32)
+        rows = self._without_end(ids, counts)
+        return cut_at_stop(self._after(self.tokenizer.decode, rows, prompt), stop)[0]
+
+    def _extended(self, state, stop, choose, candidates):
+        (model, sentences), stop = state, self._all_stops(stop)
+        options = choose, candidates, self._model_step, self._rules
+        extend = extension(*options, self._is_complete(stop))
+        # At first all of the prompt.
+        begin, last = model["position"], sentences["prompt_lengths"][0]
+        end, room = tf.maximum(begin, last) + 1, tf.shape(model["lineage"])[2]
+        model = self._resize(model, [0], tf.where(end > room, 2 * room, room))
+
+        def extend_all(position, failed_step, model, sentences):
+            model, sentences, failed = extend(position, model, sentences)
+            return position + 1, tf.where(failed, position, failed_step), model, sentences
+
+        variables = begin, tf.constant(-1), model, sentences
+        _, failed_step, model, sentences = tf.while_loop(
+            lambda position, *_: position < end, extend_all, variables
+        )
+        refuse_unusable(failed_step)
+        ids = tf.concat([sentences["start_id"][:, tf.newaxis], sentences["output"][:, :end]], 1)
+        rows, prompt = (tf.RaggedTensor.from_tensor(x) for x in (ids, ids[:, : last + 1]))
+        settled = self._after(self.tokenizer.settled, rows, prompt)
+        rows = self._without_end(ids, tf.fill((1,), end + 1))
+        whole, is_stopped = cut_at_stop(self._after(self.tokenizer.decode, rows, prompt), stop)
+        done, is_end = sentences["done"], self._rules.is_end(ids[:, -1])
+        outputs = {
+            "text": tf.where(done, whole, settled),
+            "done": done,
+            "ended": done & (is_end | is_stopped),
+        }
+        outputs = {name: tf.squeeze(value, 0) for name, value in outputs.items()}
+        return {"state": (model, sentences), **outputs}
+
+    def _without_end(self, ids, counts):
+        """The first ids of each row, ragged, without an end token after them."""
+        last = tf.gather(ids, counts - 1, batch_dims=1)
+        return tf.RaggedTensor.from_tensor(
+            ids, counts - tf.cast(self._rules.is_end(last), tf.int32)
+        )
+
+    def _after(self, decode, rows, prompt):
+        """The text of rows after that of their prompts: ragged (B, (T)), (B, (P)) -> (B,)."""
+        # Decoded together: the first token of a text may be spelled in another way.
+        text, before = decode(rows), self.tokenizer.decode(prompt)
+        size, start = (tf.strings.length(x, unit="UTF8_CHAR") for x in (text, before))
+        start = tf.minimum(start, size)
+        return tf.strings.substr(text, start, size - start, unit="UTF8_CHAR")
+
+
+def _choice(sampling, seed):
+    """How one text's tokens are chosen, and from how many candidates."""
+    if sampling is None:
+        return likeliest, 1
+    return drawing(1, seed, **sampling), candidates_of(sampling.get("top_k"))
+
+
+def checked_stop(stop):
+    """Stop strings as a tuple, after a check."""
+    if isinstance(stop, str) or not all(isinstance(one, str) and one for one in stop):
+        raise ArgumentError("stop", "a list of strings that are not empty", f"{stop!r}")
+    return tuple(stop)
+
+
+def cut_at_stop(texts, stop):
+    """Cut each text (B,) before the stop string (S,) that ends first; also whether it has one."""
+    # Of several that end together the longest, as if the text grew by single characters.
+    sizes = tf.strings.length(texts)
+
+    def earlier(n, start, end):
+        parts = tf.strings.split(texts, stop[n], maxsplit=1)
+        found = tf.strings.length(tf.gather(parts.values, parts.row_starts()))
+        until = tf.where(found < sizes, found + tf.strings.length(stop[n]), tf.int32.max)
+        is_first = (until < end) | (tf.equal(until, end) & (found < start))
+        return n + 1, tf.where(is_first, found, start), tf.where(is_first, until, end)
+
+    first = tf.constant(0), sizes, tf.fill(tf.shape(texts), tf.int32.max)
+    _, start, _ = tf.while_loop(lambda n, *_: n < tf.size(stop), earlier, first)
+    return tf.strings.substr(texts, tf.zeros_like(start), start), start < sizes
+
+
+def stream_text(model, text, *, max_new_tokens=0, stop=(), seed=0, **sampling):
+    """Continue a text in pieces, each as soon as no further token changes it.
+
+    Together they are the text of `TextGenerator.generate`, or with any of the numbers for sampling
+    that of `sample`. The pieces that could be part of a stop string are held back, and so are
+    incomplete characters. The step is traced once; the cache doubles when it is full.
+
+    Args:
+        model: `TextGenerator` without beams, or the loaded SavedModel of one.
+        text: str.
+        max_new_tokens, stop, seed: see `TextGenerator.generate`.
+        sampling: `temperature`, `top_k` and `top_p` of `TextGenerator.sample`.
+
+    Yields:
+        str, not empty. The generator returns "stop" after an end token or a stop string, and
+        "length" at the limit.
+
+    Raises:
+        ValueError: If the settings have beams, or `stop` is not a list of strings.
+        tf.errors.InvalidArgumentError: See `TextGenerator.generate`.
+
+    Example:
+        >>> model = TextGenerator.from_pretrained("gpt2")  # doctest: +SKIP
+        >>> for piece in stream_text(model, "Once upon a time", stop=["."], temperature=0.8):
+        ...     print(piece, end="", flush=True)  # doctest: +SKIP
+    """
+    settings = json.loads(model.settings.numpy())
+    if settings["beams"]:
+        raise ArgumentError("beams", "none for a stream", settings["beams"])
+    stop = checked_stop(stop)
+    every = (*settings["stop"], *stop)
+    state, shown = model.start(tf.constant([text]), max_new_tokens), 0
+    while True:
+        if sampling:
+            found = model.sample_step(state, seed, **sampling, stop=stop)
+        else:
+            found = model.step(state, seed, stop=stop)
+        state, new, is_done = found["state"], found["text"].numpy().decode(), bool(found["done"])
+        until = len(new) if is_done else len(new) - _begun(new, every)
+        if until > shown:
+            yield new[shown:until]
+            shown = until
+        if is_done:
+            return "stop" if found["ended"] else "length"
+
+
+def _begun(text, stop):
+    """The number of characters at the end of a text that could begin a stop string."""
+    begun = (n for one in stop for n in range(len(one)) if text.endswith(one[:n]))
+    return max(begun, default=0)
