@@ -27,7 +27,10 @@ _HOMES = {
         "point_wise_feed_forward_network"
     ),
     "models": "LanguageModel Transformer with_vocab_size",
-    "models.hugging_face": "generation_settings load save_pretrained",
+    "models.hugging_face": (
+        "add_adapters generation_settings load load_adapters merge_adapters save_adapters "
+        "save_pretrained"
+    ),
     "generation": (
         "Ensemble beam_search continue_texts gather_rows generate greedy_decode repeat_rows "
         "sample_decode"
