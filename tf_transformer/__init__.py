@@ -24,7 +24,7 @@ _HOMES = {
         "LearnedPositions MacaronFeedForward MultiHeadAttention NaiveBatchNorm "
         "MultiplicativeAttention NoPositions NoResidual Positional_Encoding PostNorm PreNorm "
         "RMSNorm RotaryPositions ShawPositions SinusoidalPositions T5Positions TokenEmbedding "
-        "point_wise_feed_forward_network"
+        "point_wise_feed_forward_network recompute_layers"
     ),
     "models": "LanguageModel Transformer with_vocab_size",
     "models.hugging_face": (

@@ -466,7 +466,9 @@ READERS = [
         for file, damage in BERT_FILES.items()
     ),
     *(
-        Reader(f"adapters, {file}", _adapters, f"adapters/{file}", damage, _load_adapters, share=0.3)
+        Reader(
+            f"adapters, {file}", _adapters, f"adapters/{file}", damage, _load_adapters, share=0.3
+        )
         for file, damage in {
             "adapter_config.json": J,
             "adapter_model.safetensors": mutations.of_safetensors,
