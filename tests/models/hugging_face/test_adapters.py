@@ -191,12 +191,16 @@ def test_all_ways_to_compute():
     for jit in (False, True):
         found = tf.function(model, jit_compile=jit)(IDS)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    traced = tf.function(model)
+    traced(IDS)
     state = model.start(IDS[:1, :0], 6)
     ends = {"start_id": 7, "end_id": 3, "pad_id": None, "max_length": 6}
     found = np.pad(greedy_decode(model.step, state, 1, **ends), ((0, 0), (1, 0)))
     found[:, 0] = 7
     logits = model(found[:1])
     np.testing.assert_array_equal(np.argmax(logits, -1)[0, :-1], found[0, 1:])
+    merge_adapters(model)
+    np.testing.assert_allclose(traced(IDS), expected, rtol=1e-5, atol=1e-5)
 
 
 def deep_copied(model, folder):
