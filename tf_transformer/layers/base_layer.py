@@ -52,7 +52,9 @@ class WholeState:
         flags = config.pop("trainable_weights", ())
         super().build_from_config(config)
         for path, options in adapters.items():
-            _sublayer(self, path).enable_lora(**options)
+            layer = _sublayer(self, path)
+            if not layer.lora_enabled:  # a model inside a model adds them itself
+                layer.enable_lora(**options)
         for path, value in trainable.items():
             layer = _sublayer(self, path)
             layer.trainable = not value  # Keras does not propagate a value that is already set

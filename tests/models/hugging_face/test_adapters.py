@@ -17,6 +17,7 @@ from tf_transformer import (
     FusedAdam,
     LanguageModel,
     SmoothedCrossentropy,
+    TextEncoder,
     Transformer,
     add_adapters,
     bert,
@@ -30,7 +31,10 @@ from tf_transformer import (
 )
 from tf_transformer.compression import prune_heads, quantized
 from tf_transformer.export.saving import StoredWeights
+from tf_transformer.export.translation.translator import IdTranslator
 from tf_transformer.export.write_litert import litert_functions
+from tf_transformer.models.bert.text_inputs import read_tokenizer
+from tf_transformer.training import RDrop
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 NAMES = sorted(path.name for path in (VECTORS / "adapters").iterdir())
@@ -226,12 +230,33 @@ def as_checkpoint(model, folder):
     return other
 
 
+def cloned(model, folder):
+    other = keras.models.clone_model(model)
+    other.set_weights(model.get_weights())
+    return other
+
+
+def inside_another(model, folder):
+    outer = RDrop(model)
+    outer.save(folder / "outer.keras")
+    return keras.models.load_model(folder / "outer.keras").model
+
+
 def with_more_tokens(model, folder):
     return with_vocab_size(model, 31)
 
 
 @pytest.mark.parametrize(
-    "copied", [deep_copied, as_keras, as_weights, as_checkpoint, with_more_tokens]
+    "copied",
+    [
+        deep_copied,
+        as_keras,
+        as_weights,
+        as_checkpoint,
+        cloned,
+        inside_another,
+        with_more_tokens,
+    ],
 )
 def test_copies_have_the_adapters(copied, tmp_path):
     model = small()
@@ -285,6 +310,40 @@ def test_an_exported_model_has_the_adapters(tmp_path):
     exported = tf.saved_model.load(tmp_path / "model")
     found = exported.serve(IDS)
     np.testing.assert_allclose(found, model(IDS), rtol=1e-5, atol=1e-5)
+
+
+def test_an_exported_translator_has_the_adapters(tmp_path):
+    model = Transformer(1, 8, 2, 16, 13, 13, 9, 9)
+    model.build()
+    plain = model((IDS, IDS))
+    for layer in add_adapters(model, rank=2, targets="all-linear"):
+        layer.lora_kernel_b.assign(np.random.default_rng(3).normal(size=(2, layer.units)))
+    translator = IdTranslator(model, 1, 2, num_tokens=13)
+    expected = translator.greedy(IDS)
+    tf.saved_model.save(translator, tmp_path / "model", {"greedy": translator.greedy})
+    exported = tf.saved_model.load(tmp_path / "model")
+    np.testing.assert_array_equal(exported.greedy(IDS), expected)
+    merge_adapters(model)
+    assert np.max(np.abs(model((IDS, IDS)) - plain)) > 0.1
+    np.testing.assert_array_equal(IdTranslator(model, 1, 2, num_tokens=13).greedy(IDS), expected)
+
+
+def test_an_exported_encoder_has_the_adapters(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb")
+    model = bert.SentenceEncoder(bert.BertConfig(7, 8, 1, 2, 9))
+    model.build()
+    for layer in [x for x in model._flatten_layers() if isinstance(x, FlatDense)]:
+        layer.enable_lora(2)
+        layer.lora_kernel_b.assign(np.random.default_rng(3).normal(size=(2, layer.units)))
+    encoder = TextEncoder(model, read_tokenizer(tmp_path))
+    expected = encoder.encode(["a b", "b"])
+    encoder.save(tmp_path / "model")
+    exported = tf.saved_model.load(tmp_path / "model")
+    np.testing.assert_allclose(exported.encode(tf.constant(["a b", "b"])), expected, atol=1e-6)
+    for layer in [x for x in model._flatten_layers() if getattr(x, "lora_enabled", False)]:
+        layer.merge_lora()
+    merged = TextEncoder(model, read_tokenizer(tmp_path)).encode(["a b", "b"])
+    np.testing.assert_allclose(merged, expected, rtol=1e-5, atol=1e-5)
 
 
 REFUSE = {

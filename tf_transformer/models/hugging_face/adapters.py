@@ -192,8 +192,8 @@ def load_adapters(model, folder, *, ignored_fields=()):
         >>> save_adapters(model, "my-adapters")
         >>> merge_adapters(model)
         >>> load_adapters(model, "my-adapters")
-        >>> len(model.trainable_weights)
-        4
+        >>> len(model.trainable_weights)  # wk is a part of the same matrix in the file
+        6
     """
     _free_layers(model)
     path = Path(folder) / _CONFIG
