@@ -12,10 +12,13 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from tf_transformer import (
+    Architecture,
     Ensemble,
     FlatDense,
     FusedAdam,
     LanguageModel,
+    LearnedPositions,
+    PreNorm,
     SmoothedCrossentropy,
     TextEncoder,
     Transformer,
@@ -63,9 +66,16 @@ def tensors_in(folder):
     return load_file(folder / "adapter_model.safetensors")
 
 
-def small(**options):
+def without_adapters():
+    gpt2 = Architecture(LearnedPositions(9), residual=PreNorm(), scale_embeddings=False)
+    model = LanguageModel(1, 12, 2, 17, 29, 9, rate=0.5, architecture=gpt2, pad_id=None)
+    model.build()
+    return model
+
+
+def small():
     """A small model with adapters that change its outputs."""
-    model = load(VECTORS / "published" / "gpt2", rate=0.5, **options)
+    model = without_adapters()
     for layer in add_adapters(model, rank=2, alpha=3, targets=("wq", "wv", "hidden")):
         layer.lora_kernel_b.assign(np.random.default_rng(3).normal(0, 0.3, (2, layer.units)))
     return model
@@ -133,7 +143,7 @@ def test_training_changes_the_adapters_alone(optimizer, tmp_path):
     model.compile(optimizer(0.01), SmoothedCrossentropy(0.0))
     model.fit(IDS, IDS, epochs=2, verbose=0)
     changed = {w.path for w in model.weights if not np.array_equal(w, before[w.path])}
-    assert len(changed) == 2 * 9 == len(model.trainable_weights)
+    assert len(changed) == 2 * 3 == len(model.trainable_weights)
     assert all("/lora_kernel_" in path for path in changed)
     slots = sum(np.prod(variable.shape) for variable in model.optimizer.variables)
     assert slots <= 2 * sum(np.prod(weight.shape) for weight in model.trainable_weights) + 9
@@ -238,6 +248,7 @@ def cloned(model, folder):
 
 def inside_another(model, folder):
     outer = RDrop(model)
+    outer(IDS)
     outer.save(folder / "outer.keras")
     return keras.models.load_model(folder / "outer.keras").model
 
@@ -261,8 +272,7 @@ def with_more_tokens(model, folder):
 def test_copies_have_the_adapters(copied, tmp_path):
     model = small()
     model.decoder.final_norm.gamma.trainable = True
-    model.weights[0].assign_add(tf.ones_like(model.weights[0]))  # not those of the file
-    model.compile(keras.optimizers.Adam(0.01), SmoothedCrossentropy(0.0))
+    model.compile(keras.optimizers.Adam(0.01), SmoothedCrossentropy(0.0), run_eagerly=True)
     model.fit(IDS, IDS, verbose=0)
     other = copied(model, tmp_path)
     np.testing.assert_allclose(other(IDS)[..., :29], model(IDS), rtol=1e-6, atol=1e-6)
@@ -271,9 +281,9 @@ def test_copies_have_the_adapters(copied, tmp_path):
     assert alphas == {None, 3}
     if copied not in (as_weights, as_checkpoint):
         flags = [[weight.trainable for weight in one.weights] for one in (other, model)]
-        assert flags[0] == flags[1] and sum(flags[0]) == 19
+        assert flags[0] == flags[1] and sum(flags[0]) == 7
     before = other(IDS)
-    other.compile(keras.optimizers.Adam(0.01), SmoothedCrossentropy(0.0))
+    other.compile(keras.optimizers.Adam(0.01), SmoothedCrossentropy(0.0), run_eagerly=True)
     other.fit(IDS, IDS, verbose=0)
     assert np.any(other(IDS) != before)
     merge_adapters(other)
@@ -295,12 +305,12 @@ def test_a_layer_from_its_config_has_the_adapter():
 
 
 def test_plain_weights_are_not_those_of_adapters(tmp_path):
-    plain, model = load(VECTORS / "published" / "gpt2"), small()
+    plain, model = without_adapters(), small()
     plain.save_weights(tmp_path / "plain.weights.h5")
     model.save_weights(tmp_path / "adapted.weights.h5")
     with pytest.raises(ValueError, match="expected 4 variables, but received 0"):
         model.load_weights(tmp_path / "plain.weights.h5")
-    with pytest.raises(ValueError, match="expected the 52 weights of this model"):
+    with pytest.raises(ValueError, match=r"expected the 20 weights of this model"):
         plain.load_weights(tmp_path / "adapted.weights.h5")
 
 
@@ -312,6 +322,7 @@ def test_an_exported_model_has_the_adapters(tmp_path):
     np.testing.assert_allclose(found, model(IDS), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.one_of(3)
 def test_an_exported_translator_has_the_adapters(tmp_path):
     model = Transformer(1, 8, 2, 16, 13, 13, 9, 9)
     model.build()
@@ -328,6 +339,7 @@ def test_an_exported_translator_has_the_adapters(tmp_path):
     np.testing.assert_array_equal(IdTranslator(model, 1, 2, num_tokens=13).greedy(IDS), expected)
 
 
+@pytest.mark.one_of(3)
 def test_an_exported_encoder_has_the_adapters(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb")
     model = bert.SentenceEncoder(bert.BertConfig(7, 8, 1, 2, 9))
