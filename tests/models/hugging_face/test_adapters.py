@@ -465,6 +465,8 @@ A = "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
         ({"rank_pattern": {"c_attn": 3}}, None, r"lora_A.weight: expected shape \(3, 12\)"),
         ({"rank_pattern": {"(a*)*$": 3}}, None, "an object whose keys are names of layers"),
         ({"lora_alpha": True}, None, "expected a finite number, got True"),
+        ({"lora_alpha": 10**400}, None, "expected a finite number, got 1000"),
+        ({"r": 10**400, "use_rslora": True}, None, "expected whole numbers from 1 on, got 1000"),
         ({"use_rslora": 1}, None, "expected true or false, got 1"),
         (None, {A: None}, f"{A}: missing in the file"),
         (None, {A: np.ones((2, 11), np.float32)}, f"{A}: expected shape .2, 12., got .2, 11."),

@@ -271,7 +271,7 @@ def _settings(config):
             expected = "an object whose keys are names of layers"
             raise ArgumentError(name, expected, reprlib.repr(given[name]))
     for rank in (given["r"], *given["rank_pattern"].values()):
-        if type(rank) is not int or rank < 1:
+        if type(rank) is not int or not 1 <= rank < 2**31:
             raise ArgumentError("r, rank_pattern", "whole numbers from 1 on", reprlib.repr(rank))
     for alpha in (given["lora_alpha"], *given["alpha_pattern"].values()):
         _check_alpha("lora_alpha, alpha_pattern", alpha)
@@ -289,8 +289,8 @@ def _settings(config):
 
 
 def _check_alpha(name, alpha):
-    if type(alpha) not in (int, float) or not math.isfinite(alpha):
-        raise ArgumentError(name, "a finite number", f"{alpha!r}")
+    if type(alpha) not in (int, float) or not abs(alpha) < 1e30:  # neither NaN nor a huge int
+        raise ArgumentError(name, "a finite number", reprlib.repr(alpha))
 
 
 def _layers(model):
