@@ -190,6 +190,13 @@ BENCHMARKS = [
     ),
     Benchmark(
         "training",
+        "recompute",
+        "layers computed again for the gradients: memory and time",
+        "5 min",
+        results=("recompute",),
+    ),
+    Benchmark(
+        "training",
         "prepare",
         "a synthetic corpus larger than memory prepared and read: time, memory, throughput",
         "an hour for 10 GB",

@@ -24,10 +24,13 @@ _HOMES = {
         "LearnedPositions MacaronFeedForward MultiHeadAttention NaiveBatchNorm "
         "MultiplicativeAttention NoPositions NoResidual Positional_Encoding PostNorm PreNorm "
         "RMSNorm RotaryPositions ShawPositions SinusoidalPositions T5Positions TokenEmbedding "
-        "point_wise_feed_forward_network"
+        "point_wise_feed_forward_network recompute_layers"
     ),
     "models": "LanguageModel Transformer with_vocab_size",
-    "models.hugging_face": "TranslationTokenizer generation_settings load save_pretrained",
+    "models.hugging_face": (
+        "TranslationTokenizer add_adapters generation_settings load load_adapters merge_adapters "
+        "save_adapters save_pretrained"
+    ),
     "generation": (
         "Ensemble beam_search continue_texts gather_rows generate greedy_decode repeat_rows "
         "sample_decode"

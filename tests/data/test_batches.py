@@ -87,3 +87,25 @@ def test_bad_lengths(changes, said):
 def test_sides_of_different_number():
     with pytest.raises(ValueError, match="got 2 sources and 1 targets"):
         BucketedBatches([[5], [6]], [[7]], start_id=1, end_id=2, lengths=(4,), tokens_per_batch=8)
+
+
+def test_padding_of_any_id_which_may_be_the_start():
+    options = {"start_id": 28, "end_id": 0, "pad_id": 28, "lengths": (3, 4), "tokens_per_batch": 8}
+    batches = BucketedBatches([[5], [6, 7, 8]], [[9, 4], [3]], **options)
+    small, large = sorted(batches.epoch(0), key=lambda batch: batch[1].shape[1])
+    (source, target_in), target_out = small
+    assert source.tolist() == [[5, 0, 28], [28, 28, 28]]
+    assert target_in.tolist() == [[28, 9, 4], [28, 28, 28]]
+    assert target_out.tolist() == [[9, 4, 0], [28, 28, 28]]
+    (source, target_in), target_out = large
+    assert source.tolist() == [[6, 7, 8, 0], [28, 28, 28, 28]]
+    assert target_in.tolist() == [[28, 3, 28, 28], [28, 28, 28, 28]]
+    assert target_out.tolist() == [[3, 0, 28, 28], [28, 28, 28, 28]]
+
+
+@pytest.mark.parametrize("name", ["sources", "targets"])
+def test_padding_inside_a_text(name):
+    sides = {"sources": [[5], [6]], "targets": [[7], [8]], name: [[5], [6, 1]]}
+    options = {"start_id": 2, "end_id": 2, "lengths": (4,), "tokens_per_batch": 8}
+    with pytest.raises(ValueError, match=rf"{name}: expected texts without padding, the id 1, got"):
+        BucketedBatches(**sides, **options, pad_id=1)

@@ -65,3 +65,26 @@ def test_bad_input():
     for lengths in ((), (5, 3), (0,)):
         with pytest.raises(ValueError, match="lengths: expected increasing"):
             make(lengths=lengths)
+
+
+@pytest.mark.parametrize(("pad_id", "ids", "labels"), [(9, 9, 9), (None, 0, -100)])
+def test_padding_of_any_id_or_none(pad_id, ids, labels):
+    options = {"start_id": None, "end_id": 4, "lengths": (3,), "tokens_per_batch": 9}
+    batches = LanguageModelBatches([[5, 0, 6, 0], [7]], **options, pad_id=pad_id)
+    [(found, following)] = batches.epoch(0)
+    assert {tuple(i): x for i, x in zip(found.tolist(), following.tolist(), strict=True)} == {
+        (5, 0, 6): [0, 6, 0],
+        (0, ids, ids): [4, labels, labels],
+        (7, ids, ids): [4, labels, labels],
+    }
+
+
+def test_a_row_that_fills_up_a_batch_without_padding():
+    options = {"start_id": 1, "end_id": 2, "lengths": (2,), "tokens_per_batch": 4}
+    [(ids, labels)] = LanguageModelBatches([[5]], **options, pad_id=None).epoch(0)
+    assert ids.tolist() == [[1, 5], [0, 0]] and labels.tolist() == [[5, 2], [-100, -100]]
+
+
+def test_padding_inside_a_document():
+    with pytest.raises(ValueError, match=r"documents: .*got it in text 1. Pass pad_id=model.pad_"):
+        make(pad_id=11)

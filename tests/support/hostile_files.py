@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from sentencepiece_models import trained_model
 from tiny_bert import TOKENS, tiny_folder
 
-from tf_transformer import bert, load
+from tf_transformer import bert, load, load_adapters
 from tf_transformer.cli.bert import _vectors
 from tf_transformer.compression.recipes import Recipe
 from tf_transformer.data import (
@@ -430,6 +430,14 @@ def _published(name, folder):
     shutil.copytree(VECTORS / "published" / name, folder / name)
 
 
+def _adapters(folder):
+    shutil.copytree(VECTORS / "adapters" / "qwen2-patterns", folder / "adapters")
+
+
+def _load_adapters(folder):
+    load_adapters(load(VECTORS / "published" / "qwen2"), folder / "adapters")
+
+
 READERS = [
     Reader("BERT config", _json("config.json", CONFIG), "config.json", J, _read_config),
     Reader(
@@ -483,6 +491,15 @@ READERS = [
         )
         for name in ("llama3", "bart", "t5")
         for file, damage in BERT_FILES.items()
+    ),
+    *(
+        Reader(
+            f"adapters, {file}", _adapters, f"adapters/{file}", damage, _load_adapters, share=0.3
+        )
+        for file, damage in {
+            "adapter_config.json": J,
+            "adapter_model.safetensors": mutations.of_safetensors,
+        }.items()
     ),
     Reader(
         "safetensors index",

@@ -13,6 +13,7 @@ from tf_transformer.layers.decoder import DecoderLayer
 from tf_transformer.layers.encoder import EncoderLayer
 from tf_transformer.layers.feed_forwards import GatedDense
 from tf_transformer.layers.positions import AlibiPositions, T5Positions
+from tf_transformer.models.base_model import check_merged
 from tf_transformer.models.bert.bert import PretrainedBert
 from tf_transformer.models.bert.exits import BertWithExits
 from tf_transformer.models.transformer import Transformer
@@ -128,10 +129,10 @@ def pruned(model, *, heads=None, units=None, layers=None):
         A new model, not compiled.
 
     Raises:
-        ValueError: If a layer, head or unit does not exist, a layer would lose all its heads or
-            units, or a stack all its layers; if the heads of a layer share keys (grouped-query
-            attention) or have position weights per head (T5, ALiBi); or if a layer to remove shares
-            weights with others (ALBERT, T5 positions).
+        ValueError: If the model has adapters; if a layer, head or unit does not exist, a layer
+            would lose all its heads or units, or a stack all its layers; if the heads of a layer
+            share keys (grouped-query attention) or have position weights per head (T5, ALiBi); or
+            if a layer to remove shares weights with others (ALBERT, T5 positions).
 
     Example:
         >>> from tf_transformer import Transformer
@@ -142,6 +143,7 @@ def pruned(model, *, heads=None, units=None, layers=None):
         {'encoder': ((2, 32),), 'decoder': ((2, 1, 32), (2, 2, 32))}
     """
     stacks = prunable_stacks(model)
+    check_merged(model)
     counts = {}  # id of `site.after` -> number of remaining parts
     slices = {}  # id of a variable -> (axis, remaining indices)
     kinds = ("heads", heads, attention_sites), ("units", units, network_sites)

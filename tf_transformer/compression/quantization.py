@@ -11,6 +11,7 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.int8_product import LARGEST, LARGEST_WEIGHT, to_int8
 from tf_transformer.layers.embeddings import TokenEmbedding
 from tf_transformer.layers.feed_forwards import FlatDense
+from tf_transformer.models.base_model import check_merged
 from tf_transformer.models.bert.encoder import BertEmbeddings
 from tf_transformer.models.bert.heads import BertForMaskedLM
 
@@ -33,8 +34,8 @@ def quantized(model, batches=None):
         original and quantize again: `.keras` files of quantized models cannot be read.
 
     Raises:
-        ValueError: If the model is not built, computes in 16 bits or has int8 weights, there is no
-            batch, or values are not finite for the batches.
+        ValueError: If the model is not built, computes in 16 bits or has int8 weights or adapters,
+            there is no batch, or values are not finite for the batches.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -47,6 +48,7 @@ def quantized(model, batches=None):
     """
     if not model.built:
         raise ArgumentError("model", "a built model", "one without weights", "Call build().")
+    check_merged(model)
     if model.compute_dtype != "float32":
         expected = "one that computes in float32"
         remedy = "Create it with dtype='float32' and load the weights."

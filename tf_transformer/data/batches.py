@@ -50,10 +50,11 @@ class Buckets:
     Args:
         sizes: ints, the length of each row.
         matrices: function `(rows, length) -> arrays` that returns the rows with these indices as
-            int32 arrays (rows, L), 0 = padding.
+            int32 arrays (rows, L).
         lengths: increasing ints, the bucket lengths L.
         tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
         seed: int, seed for shuffling.
+        fills: None for 0, or ints, the value of padding rows in each of the arrays.
 
     Raises:
         ValueError: If the bucket lengths do not increase.
@@ -66,10 +67,10 @@ class Buckets:
         [[[5, 6]], [[7], [0]]]
     """
 
-    def __init__(self, sizes, matrices, *, lengths, tokens_per_batch, seed=0):
+    def __init__(self, sizes, matrices, *, lengths, tokens_per_batch, seed=0, fills=None):
         if not lengths or list(lengths) != sorted(set(lengths)) or lengths[0] < 1:
             raise ArgumentError("lengths", "increasing positive ints", lengths)
-        self.seed = seed
+        self.seed, self._fills = seed, fills
         home = np.searchsorted(lengths, sizes)  # (rows,), index of the first L >= size
         self.dropped = int(np.sum(home == len(lengths)))  # rows that fit into no bucket
         self._buckets = []
@@ -92,8 +93,12 @@ class Buckets:
     def epoch(self, epoch, first_step=0):
         """Yield the batches of an epoch from a step on, tuples of arrays (B, L)."""
         for batch_size, _, matrices, chosen in self._batches(epoch)[first_step:]:
-            fill = ((0, batch_size - len(chosen)), (0, 0))
-            yield tuple(np.pad(matrix[chosen], fill) for matrix in matrices)
+            rows = ((0, batch_size - len(chosen)), (0, 0))
+            fills = self._fills or (0,) * len(matrices)
+            yield tuple(
+                np.pad(matrix[chosen], rows, constant_values=fill)
+                for matrix, fill in zip(matrices, fills, strict=True)
+            )
 
     def dataset(self, first_epoch=0, first_step=0, epochs=None):
         """The `tf.data.Dataset` of what `epoch` yields in consecutive epochs, int32 (B, L).
@@ -133,10 +138,11 @@ class BucketedBatches(Buckets):
         sources, targets: lists of lists of int token ids, without start or end.
         start_id, end_id: int, ids added before and after.
         lengths, tokens_per_batch, seed: see `Buckets`; L includes the start or end token.
+        pad_id: int, the id of padding, the model's `pad_id`. It may also be the start token.
 
     Raises:
-        ValueError: If the numbers of sources and targets differ, the bucket lengths do not
-            increase, or no pair fits.
+        ValueError: If the numbers of sources and targets differ, one contains padding, the bucket
+            lengths do not increase, or no pair fits.
 
     Example:
         >>> options = {"start_id": 1, "end_id": 2, "lengths": (4,), "tokens_per_batch": 4}
@@ -148,17 +154,31 @@ class BucketedBatches(Buckets):
 
     parts = (("source", "target_in"), "target_out")
 
-    def __init__(self, sources, targets, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
+    def __init__(
+        self,
+        sources,
+        targets,
+        *,
+        start_id,
+        end_id,
+        lengths,
+        tokens_per_batch,
+        seed=0,
+        pad_id=0,
+    ):
         if len(sources) != len(targets):
             got = f"{len(sources)} sources and {len(targets)} targets"
             raise ArgumentError("sources, targets", "one target for each source", got)
-        self.start_id, self.end_id = start_id, end_id
+        _check_ids("sources", sources, pad_id)
+        _check_ids("targets", targets, pad_id)
+        self.start_id, self.end_id, self.pad_id = start_id, end_id, pad_id
         super().__init__(
             [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)],
             lambda rows, length: self._matrices([(sources[r], targets[r]) for r in rows], length),
             lengths=lengths,
             tokens_per_batch=tokens_per_batch,
             seed=seed,
+            fills=(pad_id,) * 3,
         )
         if not self._buckets:
             expected = f"a pair of at most {lengths[-1] - 1} tokens per side"
@@ -171,12 +191,21 @@ class BucketedBatches(Buckets):
 
     def _matrices(self, pairs, length):
         shape = (len(pairs), length)
-        source, target_in, target_out = (np.zeros(shape, np.int32) for _ in range(3))
+        source, target_in, target_out = (np.full(shape, self.pad_id, np.int32) for _ in range(3))
         for row, (source_ids, target_ids) in enumerate(pairs):
             source[row, : len(source_ids) + 1] = [*source_ids, self.end_id]
             target_in[row, : len(target_ids) + 1] = [self.start_id, *target_ids]
             target_out[row, : len(target_ids) + 1] = [*target_ids, self.end_id]
         return source, target_in, target_out
+
+
+def _check_ids(name, rows, pad_id):
+    """Refuse padding inside a text, which models block and losses leave out."""
+    for number, row in enumerate(rows):
+        if pad_id in row:
+            expected = f"texts without padding, the id {pad_id}"
+            got = f"it in text {number}"
+            raise ArgumentError(name, expected, got, "Pass pad_id=model.pad_id.")
 
 
 class LanguageModelBatches(Buckets):
@@ -188,11 +217,14 @@ class LanguageModelBatches(Buckets):
 
     Args:
         documents: list of lists of int token ids, without start or end.
-        start_id, end_id: int, ids added before and after.
+        start_id, end_id: int, ids added before and after; `start_id` may be None, as for Qwen2.
         lengths, tokens_per_batch, seed: see `Buckets`.
+        pad_id: int, the model's `pad_id`; or None if it has none, as GPT-2: labels then have -100,
+            which losses leave out, and ids 0, after all tokens, where it changes no other output.
 
     Raises:
-        ValueError: If there are no documents or the bucket lengths do not increase.
+        ValueError: If there are no documents, one contains padding, or the bucket lengths do not
+            increase.
 
     Example:
         >>> options = {"start_id": 1, "end_id": 2, "lengths": (3,), "tokens_per_batch": 6}
@@ -204,22 +236,30 @@ class LanguageModelBatches(Buckets):
 
     parts = ("ids", "labels")
 
-    def __init__(self, documents, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
+    def __init__(self, documents, *, start_id, end_id, lengths, tokens_per_batch, seed=0, pad_id=0):
         if not documents:
             raise ArgumentError("documents", "at least one", "none")
+        _check_ids("documents", documents, pad_id)
         most = max([1, *lengths])
         blocks = []  # each with one more token, its last label
         for document in documents:
-            tokens = [start_id, *document, end_id]
+            tokens = [*([] if start_id is None else [start_id]), *document, end_id]
             blocks += [tokens[at : at + most + 1] for at in range(0, len(tokens) - 1, most)]
 
-        def matrices(rows, length):
-            padded = np.zeros((len(rows), length + 1), np.int32)
-            for row, block in zip(padded, (blocks[n] for n in rows), strict=True):
-                row[: len(block)] = block
-            return np.where(padded[:, 1:] > 0, padded[:, :-1], 0), padded[:, 1:]
+        fills = (0, -100) if pad_id is None else (pad_id, pad_id)
 
-        sizes = [len(block) - 1 for block in blocks]
+        def matrices(rows, length):
+            ids, labels = (np.full((len(rows), length), fill, np.int32) for fill in fills)
+            for n, row in enumerate(rows):
+                block = blocks[row]
+                ids[n, : len(block) - 1], labels[n, : len(block) - 1] = block[:-1], block[1:]
+            return ids, labels
+
         super().__init__(
-            sizes, matrices, lengths=lengths, tokens_per_batch=tokens_per_batch, seed=seed
+            [len(block) - 1 for block in blocks],
+            matrices,
+            lengths=lengths,
+            tokens_per_batch=tokens_per_batch,
+            seed=seed,
+            fills=fills,
         )

@@ -18,6 +18,7 @@ from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.compile_for import as_new
 from tf_transformer.functional.attention.fused import without_cudnn
 from tf_transformer.generation.ensemble import Ensemble
+from tf_transformer.models.base_model import check_merged
 from tf_transformer.models.bert.checkpoints.files import read_bundle_index
 
 # TensorFlow Serving looks for this file in the folder of a SavedModel.
@@ -205,8 +206,8 @@ class StoredWeights:
         dtype: "float16" with 11 significant bits, or "bfloat16" with 8.
 
     Raises:
-        ValueError: If the dtype is unknown, or a weight is not float32, not finite or too large for
-            the dtype.
+        ValueError: If the dtype is unknown, the model has adapters, or a weight is not float32, not
+            finite or too large for the dtype.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -218,6 +219,8 @@ class StoredWeights:
 
     def __init__(self, model, dtype):
         check_choice("dtype", dtype, ("float16", "bfloat16"))
+        for one in getattr(model, "models", [model]):
+            check_merged(one)
         self.resources = [_InFloat32(weight, dtype) for weight in model.weights]
         self.weights = [resource.stored for resource in self.resources]
         by_id = {id(weight): x for weight, x in zip(model.weights, self.resources, strict=True)}

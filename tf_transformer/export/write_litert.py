@@ -19,7 +19,7 @@ from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.text_models import INPUT_SPECS
 from tf_transformer.functional.attention.plan import attention_plan
 from tf_transformer.functional.tracing import portable
-from tf_transformer.models.base_model import check_padding
+from tf_transformer.models.base_model import check_merged, check_padding
 from tf_transformer.models.bert.heads import BertForSequenceClassification, answers_of
 from tf_transformer.models.bert.sentence_encoder import SentenceEncoder
 from tf_transformer.models.sizes import check_vocabulary
@@ -71,6 +71,7 @@ def litert_functions(model):
         raise ArgumentError("model", expected, type(model).__name__)
     if not model.built:
         raise ArgumentError("model", "a built model", "one without weights", "Call build().")
+    check_merged(model)
     if model.compute_dtype != "float32" or any(w.dtype == "int8" for w in model.weights):
         raise ArgumentError(
             "model",

@@ -37,6 +37,7 @@ from tf_transformer.layers.positions import (
     SinusoidalPositions,
     T5Positions,
 )
+from tf_transformer.layers.recompute import recompute_layers
 from tf_transformer.layers.residuals import Dropout, NoResidual, PostNorm, PreNorm
 from tf_transformer.layers.scored_attention import (
     AdditiveAttention,
@@ -86,4 +87,5 @@ __all__ = [
     "T5Positions",
     "TokenEmbedding",
     "point_wise_feed_forward_network",
+    "recompute_layers",
 ]

@@ -32,29 +32,55 @@ class WholeState:
         return children
 
     def get_build_config(self):
-        """See `keras.layers.Layer`; `trainable` has the sublayers that differ from their parent."""
+        """See `keras.layers.Layer`; also which sublayers are frozen or have adapters.
+
+        `trainable` has the sublayers that differ from their parent. With `adapters`, single weights
+        of a layer are frozen: `trainable_weights` has a bool for each.
+        """
         config = super().get_build_config()
-        trainable = _differences(self, True)
-        return config if config is None or not trainable else {**config, "trainable": trainable}
+        if config is None:
+            return None
+        found = {"trainable": _differences(self, True), "adapters": dict(_adapters(self))}
+        if found["adapters"]:
+            found["trainable_weights"] = [weight.trainable for weight in self.weights]
+        return {**config, **{name: value for name, value in found.items() if value}}
 
     def build_from_config(self, config):
-        """Build the layer, then freeze what was frozen."""
+        """Build the layer, then add adapters and freeze what was frozen."""
         config = dict(config or {})
-        trainable = config.pop("trainable", {})
+        trainable, adapters = config.pop("trainable", {}), config.pop("adapters", {})
+        flags = config.pop("trainable_weights", ())
         super().build_from_config(config)
+        for path, options in adapters.items():
+            layer = _sublayer(self, path)
+            if not layer.lora_enabled:  # a model inside a model adds them itself
+                layer.enable_lora(**options)
         for path, value in trainable.items():
-            layer = self
-            for name in filter(None, path.split("/")):
-                sublayers = _sublayers(layer)
-                if name not in sublayers:
-                    raise ArgumentError(
-                        "trainable",
-                        f"a sublayer of {type(layer).__name__} among {', '.join(sublayers)}",
-                        f"{path!r}",
-                    )
-                layer = sublayers[name]
+            layer = _sublayer(self, path)
             layer.trainable = not value  # Keras does not propagate a value that is already set
             layer.trainable = value
+        if flags:
+            for weight, value in zip(self.weights, flags, strict=True):
+                weight.trainable = value
+
+
+def _sublayer(layer, path):
+    """The sublayer at a path of `_differences`."""
+    for name in filter(None, path.split("/")):
+        sublayers = _sublayers(layer)
+        if name not in sublayers:
+            expected = f"a sublayer of {type(layer).__name__} among {', '.join(sublayers)}"
+            raise ArgumentError("trainable", expected, f"{path!r}")
+        layer = sublayers[name]
+    return layer
+
+
+def _adapters(layer, path=""):
+    """Yield the paths of sublayers with adapters, and the arguments of `enable_lora`."""
+    if getattr(layer, "lora_enabled", False):
+        yield path, {"rank": layer.lora_rank, "lora_alpha": layer.lora_alpha}
+    for name, sublayer in _sublayers(layer).items():
+        yield from _adapters(sublayer, f"{path}/{name}" if path else name)
 
 
 def _differences(layer, inherited, path=""):

@@ -13,6 +13,7 @@ from tf_transformer.layers.architecture import Architecture, HasArchitecture
 from tf_transformer.layers.base_layer import attributes
 from tf_transformer.layers.encoder import Stack
 from tf_transformer.layers.feed_forwards import check_width
+from tf_transformer.layers.recompute import run_layer
 from tf_transformer.layers.residuals import Dropout
 
 
@@ -226,14 +227,15 @@ class Decoder(Stack):
         x, tokens = self._embed(x, training, x_mask)
         attention_weights = {}
         for i, layer in enumerate(self.dec_layers, start=1):
-            x, block1, block2 = layer(
+            x, block1, block2 = run_layer(
+                layer,
                 x,
                 enc_output,
-                training,
-                look_ahead_mask,
-                padding_mask,
-                return_attention_weights,
-                causal,
+                training=training,
+                look_ahead_mask=look_ahead_mask,
+                padding_mask=padding_mask,
+                return_attention_weights=return_attention_weights,
+                causal=causal,
                 tokens=tokens,
                 x_mask=x_mask,
                 enc_output_mask=enc_output_mask,

@@ -19,6 +19,7 @@ from tf_transformer.layers.embeddings import TokenEmbedding
 from tf_transformer.layers.feed_forwards import check_width
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.positions import Positional_Encoding
+from tf_transformer.layers.recompute import run_layer
 from tf_transformer.layers.residuals import Dropout
 
 
@@ -286,13 +287,14 @@ class Encoder(Stack):
     ):
         x, tokens = self._embed(x, training, x_mask)
         attention_weights = {}
-        options = {"tokens": tokens, "causal": causal, "x_mask": x_mask}
+        options = {"training": training, "mask": mask, "causal": causal}
+        options |= {"tokens": tokens, "x_mask": x_mask}
         for i, layer in enumerate(self.enc_layers, start=1):
             if return_attention_weights:
-                x, weights = layer(x, training, mask, return_attention_weights=True, **options)
+                x, weights = run_layer(layer, x, return_attention_weights=True, **options)
                 attention_weights[f"encoder_layer{i}"] = weights
             else:
-                x = layer(x, training, mask, **options)
+                x = run_layer(layer, x, **options)
         x = self._normalize(x, training, tokens)
         return (x, attention_weights) if return_attention_weights else x
 

@@ -7,6 +7,7 @@ output.
 import dataclasses
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
@@ -54,6 +55,10 @@ class FlatDense(keras.layers.Dense):
     inference only and multiplies integers, see `int8_product`. Keras's own quantization is slower
     than float32 on a CPU.
 
+    `enable_lora(rank, lora_alpha)` adds an adapter to a built layer, see `add_adapters`: Hu et al.
+    2021, "LoRA", section 4.1. Here, it is multiplied by the inputs and saved as it is. Keras adds A
+    B to the kernel, where 16 bits round small products away, and saves the sum without A and B.
+
     Args:
         units, activation, ...: see `keras.layers.Dense`.
 
@@ -69,6 +74,8 @@ class FlatDense(keras.layers.Dense):
     input_range = None
 
     def call(self, inputs, training=None):
+        if self.lora_enabled:
+            return self._over_rows(inputs, self._with_adapter)
         in_16_bits = tf.as_dtype(self.compute_dtype).size == 2
         if training and in_16_bits and self.use_bias and has_accelerator():
             return self._over_rows(inputs, self._train_on_accelerator)
@@ -79,10 +86,54 @@ class FlatDense(keras.layers.Dense):
         outputs = add_bias(tf.matmul(rows, kernel), bias)
         return outputs if self.activation is None else self.activation(outputs)
 
+    def _with_adapter(self, rows):
+        """f(x W + alpha / r (x A) B + b)."""
+        weights = self._kernel, self.lora_kernel_a, self.lora_kernel_b
+        # Keras casts no weights in a layer of one dtype, and A and B are always float32.
+        kernel, a, b = (tf.cast(weight, rows.dtype) for weight in weights)
+        scale = self.lora_alpha / self.lora_rank
+        outputs = tf.matmul(rows, kernel) + scale * tf.matmul(tf.matmul(rows, a), b)
+        if self.bias is not None:
+            outputs = tf.nn.bias_add(outputs, tf.convert_to_tensor(self.bias))
+        return outputs if self.activation is None else self.activation(outputs)
+
+    def enable_lora(self, rank, lora_alpha=None, **initializers):
+        """See `keras.layers.Dense`, whose `build` leaves out the `lora_alpha` of a config."""
+        lora_alpha = self.lora_alpha if lora_alpha is None else lora_alpha
+        super().enable_lora(rank, lora_alpha, **initializers)
+
+    def merge_lora(self):
+        """Add A B to the kernel, and remove A and B."""
+        a, b = (np.asarray(w, np.float64) for w in (self.lora_kernel_a, self.lora_kernel_b))
+        merged = np.asarray(self._kernel, np.float64) + self.lora_alpha / self.lora_rank * (a @ b)
+        self._kernel.assign(merged)
+        for name in ("lora_kernel_a", "lora_kernel_b"):
+            weight = vars(self).pop(name)  # `del` would also collect garbage, for seconds
+            weight.assign(tf.zeros_like(weight))  # for functions that were traced with it
+            self._untrack_variable(weight)
+            self._delete_tracking(name)
+        self.lora_enabled, self.lora_rank, self.lora_alpha = False, None, None
+
+    def save_own_variables(self, store):
+        """See `keras.layers.Layer`."""
+        if self.lora_enabled:
+            keras.layers.Layer.save_own_variables(self, store)
+        else:
+            super().save_own_variables(store)
+
+    def load_own_variables(self, store):
+        """See `keras.layers.Layer`."""
+        if self.lora_enabled:
+            keras.layers.Layer.load_own_variables(self, store)
+        else:
+            super().load_own_variables(store)
+
     def quantize(self, mode="int8", type_check=True, config=None):
         """Round a built kernel by columns to "int8"; NotImplementedError for any other mode."""
         if mode != "int8":
             raise self._not_implemented_error(self.quantize)
+        if self.lora_enabled:
+            raise ArgumentError("layer", "no adapter", f"one in {self.path}", "Call merge_lora().")
         kernel, ranges = to_int8(self._kernel, 0, LARGEST_WEIGHT)
         self._untrack_variable(self._kernel)  # `del` would also collect garbage, for seconds
         self.quantized_build(kernel.shape, mode)

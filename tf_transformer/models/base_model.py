@@ -195,6 +195,20 @@ def check_padding(model):
         raise ArgumentError("model", "one whose padding is the id 0", pad_id, remedy)
 
 
+def adapted_layers(model):
+    """The layers of a model that have adapters, see `add_adapters`."""
+    layers = dict.fromkeys(model._flatten_layers(include_self=False))
+    return [layer for layer in layers if getattr(layer, "lora_enabled", False)]
+
+
+def check_merged(model):
+    """Refuse a model with adapters, where they would be lost."""
+    if adapted := adapted_layers(model):
+        got = f"adapters in {len(adapted)} layers"
+        remedy = "Call merge_adapters(model), or save_adapters to keep them in files of their own."
+        raise ArgumentError("model", "a model without adapters", got, remedy)
+
+
 def checked_max_length(max_length, most, name):
     """Check the number of steps against the positions of a model."""
     expected = f"at most {most} ({name}), the decoder's number of positions"

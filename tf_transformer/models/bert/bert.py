@@ -18,7 +18,7 @@ from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.tracing import in_xla_program, portable_positions
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.base_layer import NotesLayer, TakesIds
-from tf_transformer.models.base_model import BaseModel
+from tf_transformer.models.base_model import BaseModel, check_merged
 from tf_transformer.models.bert.attention import (
     PackedLayout,
     PaddedLayout,
@@ -195,6 +195,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         """
         if not self.built:
             self.build()
+        check_merged(self)
         with replacing(folder, only_with="config.json") as beside:
             beside.mkdir()
             # `transformers` uses the number of labels as the output size of any head.

@@ -16,6 +16,7 @@ from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import bert
+from tf_transformer.models.base_model import check_merged
 from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, check_fields, read_json
 from tf_transformer.models.bert.checkpoints.files import SafetensorsFile, are_equal, check_weights
 from tf_transformer.models.hugging_face.decoders import DECODERS
@@ -156,8 +157,8 @@ def save_pretrained(model, folder, tokenizer_from=None):
         FileExistsError: If the folder contains anything but a model.
         ImportError: If the package `safetensors` is not installed.
         OSError: If the folder cannot be written; its previous content is kept.
-        ValueError: If no published model has the architecture, as after pruning, or the weights are
-            int8.
+        ValueError: If no published model has the architecture, as after pruning; or if the model
+            has int8 weights or adapters, see `merge_adapters` and `save_adapters`.
 
     Example:
         >>> from tf_transformer import LanguageModel, architectures, layers
@@ -179,10 +180,11 @@ def save_pretrained(model, folder, tokenizer_from=None):
         raise ArgumentError("model", expected, type(model).__name__)
     if not model.built:
         model.build()
+    check_merged(model)
     if any(weight.dtype == "int8" for weight in model.weights):
         raise ArgumentError("model", "weights in floating point", "int8", "Save the original.")
-    arguments = _arguments(model)
-    model_type, fields = _described(model, arguments)
+    arguments = arguments_of(model)
+    model_type, fields = described(model, arguments)
     family = FAMILIES[model_type]
     source = Path(folder if tokenizer_from is None else tokenizer_from)
     # An id that is None here, such as that of padding which is also an end, is the source's.
@@ -221,14 +223,14 @@ def _special_ids(config):
     return {name: value for name, value in config.items() if name.endswith("_token_id")}
 
 
-def _arguments(model):
+def arguments_of(model):
     """The arguments of a model, with its architecture as an object."""
     config = model.get_config()
     arguments = {name: config[name] for name in model._arguments}
     return {**arguments, "architecture": model.architecture or Architecture()}
 
 
-def _described(model, arguments):
+def described(model, arguments):
     """The first family whose files can describe a model, and its fields."""
     is_pruned = model.get_config().get("layer_sizes") is not None
     for model_type, family in FAMILIES.items():
@@ -261,19 +263,19 @@ def _homes(model, family):
     """The tensors of a file, each with the names and the variables that it consists of."""
     homes = {}
     for variable in model.weights:
-        ours = _name(model, variable)
-        there, (part, parts) = _there_of(family, ours)
+        ours = name_of(model, variable)
+        there, (part, parts) = tensor_of(family, ours)
         homes.setdefault(there, [None] * parts)[part - 1] = ours, variable
     return homes
 
 
-def _name(model, variable):
+def name_of(model, variable):
     """A variable's name in the tables: without the model's name and the kind of positions."""
     name = variable.path.removeprefix(f"{model.path}/")
     return re.sub(r"/(learned|t5)_positions(_\d+)?/", "/positions/", name)
 
 
-def _there_of(family, ours):
+def tensor_of(family, ours):
     """The name in the file, and the part, of a variable."""
     [number] = re.findall(r"layer(\d+)/", ours) or [""]
     general = re.sub(r"layer\d+/", "layer{n}/", ours)

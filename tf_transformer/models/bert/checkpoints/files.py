@@ -221,13 +221,14 @@ class SafetensorsFile:
     kind = "safetensors"
     floats = frozenset(_DTYPES)
 
-    def __init__(self, folder):
+    def __init__(self, folder, name="model"):
         self.path = Path(folder)
         self._homes = {}  # name -> the mapped file, and the tensor's first and last byte in it
         self.shapes, self.dtypes = {}, {}
-        index = self.path / "model.safetensors.index.json"
-        if (self.path / "model.safetensors").is_file():
-            self._open("model.safetensors", None)
+        whole = f"{name}.safetensors"
+        index = self.path / f"{whole}.index.json"
+        if (self.path / whole).is_file():
+            self._open(whole, None)
         else:
             for part, names in _parts(index).items():
                 self._open(part, names)
@@ -279,7 +280,8 @@ def _parts(index):
             f"supported: save the model as safetensors with the library that created it."
             for name in pickles[:1]
         )
-        raise MissingFileError("path", f"model.safetensors in {index.parent}", f"none.{hint}")
+        whole = index.name.removesuffix(".index.json")
+        raise MissingFileError("path", f"{whole} in {index.parent}", f"none.{hint}")
     try:
         homes = parse_json(index.read_bytes())["weight_map"]
         parts = {}
