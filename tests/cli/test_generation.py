@@ -69,7 +69,7 @@ def test_an_exported_one(exported, generator):
     assert generated(exported, *TEXTS) == printed(TEXTS, generator.generate(TEXTS))
     loaded = tf.saved_model.load(str(exported))
     assert json.loads(loaded.settings.numpy())["max_new_tokens"] == 9
-    assert "--beam: expected a published decoder" in generated(exported, "--beam", 2, code=2)
+    assert "--beam: expected a published model" in generated(exported, "--beam", 2, code=2)
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_bad_input(folder, tmp_path):
 
 def test_bad_input_of_export(folder, tmp_path):
     for arguments, message in (
-        ([folder], "folder, --output: expected one published decoder and a folder"),
+        ([folder], "folder, --output: expected one published model and a folder"),
         ([folder, "--output", tmp_path / "m", "--n-best", 2], "--n-best: expected none with a pub"),
         ([folder, "--output", folder], "expected a new folder, or one with saved_model.pb"),
     ):

@@ -81,15 +81,33 @@ def model_path(folder):
     return inside if (path / "run.json").is_file() and inside.is_dir() else path
 
 
-def is_decoder(folder):
-    """Whether a folder has a published decoder in Hugging Face's layout."""
-    config = Path(folder) / "config.json"
-    if not config.is_file():
+def is_published(folder):
+    """Whether a folder has a published decoder or translator in Hugging Face's layout."""
+    config = folder and Path(folder) / "config.json"
+    if not config or not config.is_file():
         return False
     from tf_transformer.models.bert.checkpoints.config_files import read_json
-    from tf_transformer.models.hugging_face.decoders import DECODERS
+    from tf_transformer.models.hugging_face.folders import FAMILIES
 
-    return read_json(config).get("model_type") in DECODERS
+    return read_json(config).get("model_type") in FAMILIES
+
+
+LANGUAGES = ("source_language", "target_language")  # of a published translator
+
+
+def add_language_arguments(command):
+    """Add the options `LANGUAGES`."""
+    for name in LANGUAGES:
+        text = f"the {name.replace('_', ' ')} of a published translator that needs it: eng_Latn"
+        command.add_argument(option(name), metavar="CODE", help=text)
+
+
+def languages_of(options, is_published):
+    """The languages that are given; an error if the model is no published one."""
+    found = given(options, LANGUAGES)
+    if found and not is_published:
+        raise ArgumentError(", ".join(map(option, found)), "a published translator", "another")
+    return {name: getattr(options, name) for name in found}
 
 
 def lite_model(folder, kind):

@@ -7,7 +7,14 @@ import shlex
 import sys
 from pathlib import Path
 
-from tf_transformer.cli.arguments import add_command, given, is_decoder, option
+from tf_transformer.cli.arguments import (
+    add_command,
+    add_language_arguments,
+    given,
+    is_published,
+    languages_of,
+    option,
+)
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.cli.translation import score
 from tf_transformer.errors import ArgumentError, MissingFileError
@@ -31,9 +38,10 @@ _EXAMPLES = 256  # texts for `litert`, unless --examples has fewer
 
 def add_export(commands):
     """Add the command `export`."""
-    add = add_command(commands, "export", _export).add_argument
+    export = add_command(commands, "export", _export)
+    add = export.add_argument
     folder = "the folder of a run; several runs become one ensemble; an exported model; or a "
-    folder += "published decoder, such as a GPT-2 or Llama, in Hugging Face's layout"
+    folder += "published decoder or translator, such as GPT-2 or Marian, in Hugging Face's layout"
     add("folder", nargs="+", help=folder)
     output = "default: saved_model in the run, if there is one run"
     add("--output", metavar="FOLDER", help=output)
@@ -54,14 +62,16 @@ def add_export(commands):
         help="of the weights in the files; the model computes in float32, except that int8 weights "
         "are multiplied as integers (default: float32)",
     )
+    add_language_arguments(export)
 
 
 def _export(options):
     """write the SavedModel of a run or a decoder, or an exported model with other settings"""
     import_tensorflow()
-    if any(map(is_decoder, options.folder)):
+    if any(map(is_published, options.folder)):
         _export_decoder(options)
         return
+    languages_of(options, is_published=False)
     from tf_transformer.data.files import check_replaceable
     from tf_transformer.export.translation.folder import DESCRIPTION
     from tf_transformer.training import TrainingRun
@@ -85,19 +95,20 @@ def _export(options):
 
 
 def _export_decoder(options):
-    """Write the SavedModel of a published decoder."""
+    """Write the SavedModel of a published decoder or translator."""
     require("bert", "safetensors")
     from tf_transformer.data.files import check_replaceable
     from tf_transformer.export import TextGenerator
 
     if len(options.folder) > 1 or options.output is None:
-        raise ArgumentError("folder, --output", "one published decoder and a folder", "others")
+        raise ArgumentError("folder, --output", "one published model and a folder", "others")
     others = [name for name in (*_DECODING, "weights_dtype") if name not in _OF_DECODER]
     if refused := given(options, others):
         got = ", ".join(map(option, refused))
-        raise ArgumentError(got, "none with a published decoder", "some")
+        raise ArgumentError(got, "none with a published model", "some")
     changes = {there: getattr(options, here) for here, there in _OF_DECODER.items()}
     changes = {name: value for name, value in changes.items() if value is not None}
+    changes |= languages_of(options, is_published=True)
     check_replaceable(options.output, only_with="saved_model.pb")
     TextGenerator.from_pretrained(*options.folder, **changes).save(options.output)
     print(f"Model: {options.output}")

@@ -8,15 +8,19 @@ import sys
 
 from tf_transformer.cli.arguments import (
     add_command,
+    add_language_arguments,
     add_model_argument,
     add_pair_arguments,
     add_sampling_arguments,
+    is_published,
+    languages_of,
     lite_model,
     model_path,
     pair_source,
     sampling_options,
     show_progress,
 )
+from tf_transformer.cli.generation import text_generator
 from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.data.readers import one_line
 from tf_transformer.errors import ArgumentError
@@ -81,6 +85,7 @@ def add_translate(commands):
     )
     add_sampling_arguments(translate, how)
     add_model_argument(translate)
+    add_language_arguments(translate)
 
 
 def _translate(options):
@@ -102,6 +107,10 @@ def _translate(options):
         _translate_by_litert(lite, options)
         return
     import_tensorflow(optimize_graphs=file is not None, share_operations=False)
+    if is_published(options.model):
+        _translate_published(options, sampling)
+        return
+    languages_of(options, is_published=False)
     from tf_transformer.export import Sampling
     from tf_transformer.export.translation import folder as saved
 
@@ -115,10 +124,30 @@ def _translate(options):
     if options.text:
         _print_translations(translator, [options.text], options.n_best, most, **how)
         return
-    # Read as bytes: a line that is not UTF-8 must not stop the others.
-    with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as lines:
+    with _lines(file) as lines:
         chunks = _chunks(lines, 1024 if file else 1)
         _print_translations(translator, chunks, options.n_best, most, **how)
+
+
+def _lines(file):
+    # As bytes: a line that is not UTF-8 must not stop the others.
+    return open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer)
+
+
+def _translate_published(options, sampling):
+    """Translate by a published model's own settings, 32 lines of a file at a time."""
+    if options.beam or options.n_best or options.output:
+        expected = "an exported translator for --beam, --n-best and --output"
+        got = f"a published one, which decodes as its generation_config.json says: {options.model}"
+        raise ArgumentError("--model", expected, got)
+    model, chance = text_generator(options), dict(sampling or {})
+    seed, done = chance.pop("seed", 0), 0
+    translate = model.generate if sampling is None else model.sample
+    with contextlib.nullcontext() if options.text else _lines(options.file) as lines:
+        for texts in [options.text] if options.text else _chunks(lines, 32 if options.file else 1):
+            for text in translate(texts, seed + done, **chance).numpy():
+                print(one_line(text.decode()), flush=True)
+            done += len(texts)
 
 
 def _print_translations(translator, chunks, n_best, most, *, beam=False, sample=None):
@@ -176,8 +205,7 @@ def _translate_by_litert(lite, options):
     if options.text:
         print("\n".join(map(one_line, lite.translate(options.text))))
         return
-    file = options.file
-    with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as lines:
+    with _lines(options.file) as lines:
         for chunk in _chunks(lines, 1):
             print(one_line(*lite.translate(chunk)), flush=True)
 

@@ -1,6 +1,6 @@
-"""SavedModels of decoders with their tokenizers: texts to continuations.
+"""SavedModels of decoders and translators with their tokenizers: texts to texts.
 
-Axes: B batch, P prompt length, T length, S stop strings.
+Axes: B batch, P length of a prompt or source, T length, S stop strings.
 """
 
 import dataclasses
@@ -25,10 +25,12 @@ from tf_transformer.generation.decoding import (
 from tf_transformer.generation.generate import generate, start_texts
 from tf_transformer.generation.rules import DecodingRules, check_range
 from tf_transformer.models.bert.checkpoints.config_files import read_json
-from tf_transformer.models.hugging_face import generation_settings, load
-from tf_transformer.models.hugging_face.decoders import DECODERS
+from tf_transformer.models.hugging_face import TranslationTokenizer, generation_settings, load
+from tf_transformer.models.hugging_face.folders import FAMILIES
+from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.language_model import LanguageModel
 from tf_transformer.models.sizes import check_vocabulary
+from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import GraphTokenizer
 
 ALL = 2**31 - 1  # a `top_k` that keeps every token
@@ -47,23 +49,24 @@ _ROOM = 16  # for new tokens; it doubles when it is full
 
 
 class TextGenerator(tf.Module):
-    """A `LanguageModel` with its tokenizer, as a SavedModel: texts to their continuations.
+    """A model with its tokenizer, as a SavedModel: texts to their continuations or translations.
 
-    After `save`, it loads in a process that has only TensorFlow. A prompt gets the special tokens
-    that the tokenizer's file adds, once; special tokens in a text are plain text. A continuation is
-    the decoded text without the decoded prompt, special tokens and the end token, as in the
-    pipeline of transformers. A prompt that is longer than the model can read is an error.
+    After `save`, it loads in a process that has only TensorFlow. A prompt or source gets the
+    special tokens that the tokenizer's file adds, once; special tokens in a text are plain text. A
+    continuation is the decoded text without the decoded prompt, special tokens and the end token,
+    as in the pipeline of transformers. A text that is longer than the model can read is an error.
 
     Stop strings end a text like an end token: as soon as what cannot change any more of the new
     text contains one, and it is cut before the one that ends first. The result is that of the same
     call without them, cut there.
 
     Args:
-        model: built `LanguageModel`; ids without a token are never chosen.
-        tokenizer: its `GraphTokenizer`.
+        model: built `LanguageModel` or `Transformer`; ids without a token are never chosen.
+        tokenizer: its `GraphTokenizer` or `TranslationTokenizer`.
         end_id, settings: arguments of `generate`, such as those of `generation_settings`, for one
             result of each text. `pad_id` is not used.
-        start_id: None, or int, the only token of the prompt for a text without tokens.
+        start_id: int, the token with which the targets of a `Transformer` begin; or None, or the
+            only token of the prompt of a `LanguageModel` for a text without tokens.
         stop: list of str, stop strings of every call.
 
     Raises:
@@ -85,13 +88,19 @@ class TextGenerator(tf.Module):
 
     def __init__(self, model, tokenizer, *, end_id, start_id=None, stop=(), **settings):
         super().__init__(name="text_generator")
-        if not isinstance(model, LanguageModel):
-            raise ArgumentError("model", "a LanguageModel", type(model).__name__)
+        needed = {LanguageModel: GraphTokenizer, Transformer: TranslationTokenizer}
+        if not isinstance(model, tuple(needed)):
+            raise ArgumentError("model", "a LanguageModel or Transformer", type(model).__name__)
+        [kind] = [needed[each] for each in needed if isinstance(model, each)]
+        if not isinstance(tokenizer, kind):
+            raise ArgumentError("tokenizer", f"a {kind.__name__}", type(tokenizer).__name__)
         check_vocabulary(model, tokenizer)
         size = tokenizer.vocab_size
         ends = tuple(end_id) if isinstance(end_id, tuple | list) else (end_id,)
         for name, number in (("start_id", start_id), *(("end_id", end) for end in ends)):
             check_range(name, number, 0, size - 1)
+        self._translates = isinstance(model, Transformer)
+        start = start_id if self._translates else None
         check_range("n_best", settings.pop("n_best", 1), 1, 1)
         settings.pop("pad_id", None)
         beams, sampling = settings.pop("beams", None), settings.pop("sampling", None)
@@ -103,7 +112,8 @@ class TextGenerator(tf.Module):
         check_range("max_length", self._max_length, 1)
         check_range("max_new_tokens", self._max_new_tokens, 1)
         self._least = settings.pop("min_length", 0), settings.pop("min_new_tokens", None)
-        self._positions = model.get_config()["max_position"]
+        sizes = ("pe_input", "pe_target") if self._translates else ("max_position",) * 2
+        self._longest, self._positions = (model.get_config()[name] for name in sizes)
         # Further numbers differ between texts, see `start`.
         fixed = {"start_id": 0, "max_length": 1, "min_length": 1, "pad_id": None}
         self._rules = DecodingRules(end_id=ends, **fixed, **settings)
@@ -115,15 +125,17 @@ class TextGenerator(tf.Module):
         # In partials: of a function that it tracks, a tf.Module saves a copy for each trace.
         step = functools.partial(tf.function(model.step, autograph=False))
         self._model_step, self._resize = without_unused_ids(step, size), model.resize
-        self._start_texts = functools.partial(start_texts, model)
+        self._start_texts = functools.partial(start_texts, model, start_id=start)
         least = dict(zip(("min_length", "min_new_tokens"), self._least, strict=True))
-        options = {"end_id": ends, "step": self._model_step, "pad_id": _NONE, **least, **settings}
+        options = {"start_id": start, "end_id": ends, "step": self._model_step, "pad_id": _NONE}
+        options |= {**least, **settings}
         self._plain = functools.partial(generate, model, **options)
         self._own = functools.partial(self._plain, beams=beams, sampling=sampling)
         self._own_choice = functools.partial(_choice, sampling)
         # A variable: a SavedModel does not restore other attributes.
         described = {"beams": beams, "sampling": sampling, "stop": self._stop}
         described |= {"max_length": self._max_length, "max_new_tokens": self._max_new_tokens}
+        described["translates"] = self._translates
         self.settings = tf.Variable(json.dumps(described), trainable=False)
         # Not decorators, which would keep only weak references: `TextGenerator(...).generate()`.
         traced = functools.partial(tf.function, autograph=False)
@@ -140,13 +152,24 @@ class TextGenerator(tf.Module):
         self.sample_step = traced(self.sample_step, input_signature=[state, _SEED, *_CHANCE, _STOP])
 
     @classmethod
-    def from_pretrained(cls, path, *, stop=(), ignored_fields=(), **changes):
-        """Load the generator from the folder of a published decoder.
+    def from_pretrained(
+        cls,
+        path,
+        *,
+        source_language=None,
+        target_language=None,
+        stop=(),
+        ignored_fields=(),
+        **changes,
+    ):
+        """Load the generator from the folder of a published decoder or encoder-decoder.
 
         Args:
-            path: str or Path, a folder with `config.json`, safetensors and `tokenizer.json`; its
-                `generation_config.json` has the settings. A text without tokens begins with its
+            path: str or Path, a folder with `config.json`, safetensors and a tokenizer; its
+                `generation_config.json` has the settings. A prompt without tokens begins with its
                 `bos_token_id`.
+            source_language, target_language: see `TranslationTokenizer.from_pretrained`; a target
+                begins with its language, or without one as `generation_config.json` says.
             stop: see `TextGenerator`; besides the `stop_strings` of the folder.
             ignored_fields: see `load`.
             changes: fields that replace those of `generation_config.json`, see
@@ -158,9 +181,18 @@ class TextGenerator(tf.Module):
         """
         path = Path(path)
         try:
-            check_choice("model_type", read_json(path / "config.json").get("model_type"), DECODERS)
+            model_type = read_json(path / "config.json").get("model_type")
+            check_choice("model_type", model_type, FAMILIES)
         except ArgumentError as error:
             raise error.inside(path / "config.json") from None
+        languages = {"source_language": source_language, "target_language": target_language}
+        if model_type in TRANSLATORS:
+            tokenizer = TranslationTokenizer.from_pretrained(path, **languages)
+            changes = {**tokenizer.first_tokens, **changes}
+        else:
+            if given := [name for name, value in languages.items() if value is not None]:
+                raise ArgumentError(", ".join(given), "None for a decoder", "a language")
+            tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
         settings = generation_settings(path, **{**changes, "stop_strings": None})
         files = [path / name for name in ("generation_config.json", "config.json")]
         contents = [changes, *(read_json(file) for file in files if file.is_file())]
@@ -168,13 +200,13 @@ class TextGenerator(tf.Module):
         def field(name):
             return next((x[name] for x in contents if x.get(name) is not None), None)
 
-        settings["start_id"], own = field("bos_token_id"), field("stop_strings") or ()
+        start = "decoder_start_token_id" if model_type in TRANSLATORS else "bos_token_id"
+        settings["start_id"], own = field(start), field("stop_strings") or ()
         stop = (*((own,) if isinstance(own, str) else own), *stop)
-        tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
         return cls(load(path, ignored_fields=ignored_fields), tokenizer, stop=stop, **settings)
 
     def generate(self, text, seed=0, max_new_tokens=0, stop=()):
-        """Continue texts by the settings: string (B,) -> string (B,).
+        """Continue or translate texts by the settings: string (B,) -> string (B,).
 
         `seed` only counts if they sample; `max_new_tokens` 0 stands for the settings' own limit;
         `stop`, string (S,), are further stop strings. tf.errors.InvalidArgumentError for a text
@@ -197,10 +229,10 @@ class TextGenerator(tf.Module):
 
     def start(self, text, max_new_tokens=0):
         """Read a prompt, string (1,); returns the first state for `step`."""
-        prompt = self._prompt(text)
-        lengths = (None, self._new_tokens(prompt, max_new_tokens)), self._least
-        state, of_text = self._start_texts(prompt, None, 1, *lengths)
-        room = tf.shape(state["prompt"])[1] + _ROOM
+        inputs, prompt = self._read(text)
+        most = None, self._new_tokens(prompt, max_new_tokens)
+        state, of_text = self._start_texts(inputs, beam_size=1, most=most, least=self._least)
+        room = tf.reduce_max(of_text["prompt_lengths"]) + _ROOM
         rules = dataclasses.replace(self._rules, **of_text)
         return self._resize(state, [0], room), first_sentences(rules, 1)
 
@@ -239,21 +271,30 @@ class TextGenerator(tf.Module):
         """
         save_module(self, path, self.signatures())
 
-    def _prompt(self, text):
-        """The ids of the prompts, ragged (B, (P)), after a check of their lengths."""
+    def _read(self, text):
+        """The ids that the model reads, and those with which its texts begin, ragged (B, (P))."""
+        if self._translates:
+            ids = self.tokenizer.encode(text)
+            starts = tf.fill((ids.nrows(), 1), self._start_id)
+            return self._short_enough(ids), tf.RaggedTensor.from_tensor(starts)
         ids = self.tokenizer.add_special_tokens(self.tokenizer.encode_strings(text))
         counts = ids.row_lengths()
         if self._start_id is None:
             error = ArgumentError("text", "at least one token in each", "none")
-            counts = asserted(counts, tf.reduce_all(counts > 0), error)
+            is_filled = tf.reduce_all(counts > 0)
+            ids = ids.with_flat_values(asserted(ids.flat_values, is_filled, error))
         else:
             is_empty = tf.cast(counts == 0, tf.int64)
             starts = tf.fill((tf.reduce_sum(is_empty),), self._start_id)
             ids = tf.concat([tf.RaggedTensor.from_row_lengths(starts, is_empty), ids], axis=1)
-        longest = tf.reduce_max(counts)
-        expected = f"at most {self._positions} tokens in each, as many as the model can read"
+        prompt = self._short_enough(ids)
+        return prompt, prompt
+
+    def _short_enough(self, ids):
+        longest = tf.reduce_max(ids.row_lengths())
+        expected = f"at most {self._longest} tokens in each, as many as the model can read"
         error = ArgumentError("text", expected, "more", "The longest has:")
-        values = asserted(ids.flat_values, longest <= self._positions, error, longest)
+        values = asserted(ids.flat_values, longest <= self._longest, error, longest)
         return ids.with_flat_values(values)
 
     def _new_tokens(self, prompt, given):
@@ -291,13 +332,13 @@ class TextGenerator(tf.Module):
 
     def _continued(self, function, has_beams, text, max_new_tokens, stop, **chance):
         """The continuations of texts by `generate` with some of its arguments."""
-        prompt, stop = self._prompt(text), self._all_stops(stop)
+        (inputs, prompt), stop = self._read(text), self._all_stops(stop)
         if has_beams:
             error = ArgumentError("stop", "none with beams", "some")
             stop = asserted(stop, tf.equal(tf.size(stop), 0), error)
         else:
             chance["is_complete"] = self._is_complete(stop)
-        ids = function(prompt, max_new_tokens=self._new_tokens(prompt, max_new_tokens), **chance)
+        ids = function(inputs, max_new_tokens=self._new_tokens(prompt, max_new_tokens), **chance)
         counts = tf.math.count_nonzero(ids != _NONE, axis=1, dtype=tf.int32)
         rows = self._without_end(ids, counts)
         return cut_at_stop(self._after(self.tokenizer.decode, rows, prompt), stop)[0]

@@ -17,6 +17,7 @@ from tf_transformer.tokenizers import (
     GraphTokenizer,
     read_sentencepiece,
 )
+from tf_transformer.tokenizers.graph.graph_tokenizer import framed
 
 # eng_Latn, en_XX, __en__
 _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+|__[a-z]{2,3}__")
@@ -31,6 +32,7 @@ class TranslationTokenizer(tf.Module):
         around_source, around_target: pairs of lists of ids before and after a text.
         codes: dict of string -> id, the language codes such as ">>fra<<" with which a source text
             may begin (Marian).
+        first_tokens: dict, the fields of `generation_config.json` that a target language replaces.
 
     Example:
         >>> from tf_transformer import BPETokenizer
@@ -41,10 +43,12 @@ class TranslationTokenizer(tf.Module):
         ([[261, 2]], [b'low'])
     """
 
-    def __init__(self, source, target, around_source, around_target, codes=None):
+    def __init__(self, source, target, around_source, around_target, codes=None, first_tokens=None):
         super().__init__(name="translation_tokenizer")
         self.source, self.target, self.vocab_size = source, target, source.vocab_size
         self._around_source, self._around_target = around_source, around_target
+        self.first_tokens = first_tokens or {}
+        self._strips = target.model_type.startswith("SentencePiece")  # as transformers does
         self._codes = None
         if codes:
             initializer = tf.lookup.KeyValueTensorInitializer(
@@ -82,25 +86,29 @@ class TranslationTokenizer(tf.Module):
         else:
             expected = "tokenizer.json, or source.spm, or sentencepiece.bpe.model with vocab.json"
             raise MissingFileError("path", expected, "none of them", place=path)
-        frame = frame or [None]
-        around = []
-        for name, language in (
-            ("source_language", source_language),
-            ("target_language", target_language),
-        ):
-            ids = frame
-            if not languages.keys() & {*frame}:
-                if language is not None:
-                    expected = "None for a model whose texts carry no language"
-                    raise ArgumentError(name, expected, f"{language!r}")
-            elif language is not None or name == "source_language":
-                check_choice(name, language, languages.values())
-                [number] = [n for n, token in languages.items() if token == language]
-                ids = [number if n in languages else n for n in frame]
-            else:
-                ids = None
-            around.append(ids and (ids[: ids.index(None)], ids[ids.index(None) + 1 :]))
-        return cls(tokenizer, tokenizer, *around)
+        ids = {token: number for number, token in languages.items()}
+        given = {"source_language": source_language, "target_language": target_language}
+        if not languages.keys() & {*frame}:
+            if any(given.values()):
+                expected = "None for a model whose texts carry no language"
+                raise ArgumentError("source_language, target_language", expected, f"{given}")
+            around = _around(frame or [None])
+            return cls(tokenizer, tokenizer, around, around)
+        for name, language in given.items():
+            if language is not None or name == "source_language":
+                check_choice(name, language, ids)
+        around = [
+            language and _around([ids[language] if n in languages else n for n in frame])
+            for language in given.values()
+        ]
+        first = {}
+        if target_language is not None:
+            file = path / "tokenizer_config.json"
+            kind = read_json(file).get("tokenizer_class") if file.is_file() else None
+            is_start = kind in ("MBartTokenizer", "MBartTokenizerFast")
+            field = "decoder_start_token_id" if is_start else "forced_bos_token_id"
+            first = {field: ids[target_language]}
+        return cls(tokenizer, tokenizer, *around, first_tokens=first)
 
     @classmethod
     def _marian(cls, path, language):
@@ -126,7 +134,7 @@ class TranslationTokenizer(tf.Module):
         """
         text = tf.convert_to_tensor(text, tf.string)
         if self._codes is None:
-            return _framed(self.source.encode_strings(text), *self._around_source)
+            return framed(self.source.encode_strings(text), *self._around_source)
         has_code = tf.strings.regex_full_match(text, _CODE)
         code = tf.where(has_code, tf.strings.regex_replace(text, _CODE, r"\1"), "")
         number = self._codes.lookup(code)
@@ -138,7 +146,7 @@ class TranslationTokenizer(tf.Module):
         text = tf.strings.substr(text, tf.strings.length(code), size - tf.strings.length(code))
         codes = tf.RaggedTensor.from_row_lengths(number[has_code], tf.cast(has_code, tf.int64))
         ids = tf.concat([codes, self.source.encode_strings(text)], axis=1)
-        return _framed(ids, *self._around_source)
+        return framed(ids, *self._around_source)
 
     def encode_targets(self, text):
         """Target texts to labels: string (B,) -> int32 ragged (B, (T)), with special tokens."""
@@ -146,22 +154,23 @@ class TranslationTokenizer(tf.Module):
             expected = "the language of the targets, from from_pretrained"
             raise ArgumentError("target_language", expected, "None")
         ids = self.target.encode_strings(tf.convert_to_tensor(text, tf.string))
-        return _framed(ids, *self._around_target)
+        return framed(ids, *self._around_target)
 
     def decode(self, ids):
-        """Ids to texts, without special tokens: int32 (B, T) -> string (B,)."""
+        """Ids to texts, without special tokens: int32 (B, T), dense or ragged -> string (B,)."""
         text = self.target.decode(ids)
-        # As transformers does.
-        is_sentencepiece = self.target.model_type.startswith("SentencePiece")
-        return tf.strings.strip(text) if is_sentencepiece else text
+        return tf.strings.strip(text) if self._strips else text
+
+    def settled(self, ids):
+        """The beginnings of the decoded texts that no further ids change."""
+        text = self.target.settled(ids)
+        return tf.strings.strip(text) if self._strips else text
 
 
-def _framed(ids, before, after):
-    def repeated(side):
-        row = tf.constant([side], tf.int32, [1, len(side)])
-        return tf.RaggedTensor.from_tensor(tf.tile(row, [ids.nrows(), 1]))
-
-    return tf.concat([repeated(before), ids, repeated(after)], axis=1)
+def _around(frame):
+    """The ids before and after a text."""
+    place = frame.index(None)
+    return frame[:place], frame[place + 1 :]
 
 
 def _vocabulary(path):

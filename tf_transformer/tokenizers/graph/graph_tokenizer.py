@@ -178,12 +178,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     def add_special_tokens(self, ids):
         """Add the file's special tokens around each row: int32 ragged `[B, (T)]`."""
-
-        def repeated(side):
-            row = tf.constant([side], tf.int32, [1, len(side)])
-            return tf.RaggedTensor.from_tensor(tf.tile(row, [ids.nrows(), 1]))
-
-        return tf.concat([repeated(self._before), ids, repeated(self._after)], axis=1)
+        return framed(ids, self._before, self._after)
 
     @tf.function(
         input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.bool)],
@@ -343,3 +338,13 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         words = np.array(self._words_of_tokens(file), object)
         ids = np.flatnonzero(self._is_whole(file, words) & (words != b"")).astype(np.int32)
         self._id_of_word = lookup_table(tf.constant([b"", *words[ids]]), tf.constant([-1, *ids]))
+
+
+def framed(ids, before, after):
+    """Put the same ids before and after each row: int32 ragged `[B, (T)]`."""
+
+    def repeated(side):
+        row = tf.constant([side], tf.int32, [1, len(side)])
+        return tf.RaggedTensor.from_tensor(tf.tile(row, [ids.nrows(), 1]))
+
+    return tf.concat([repeated(before), ids, repeated(after)], axis=1)

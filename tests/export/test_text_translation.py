@@ -1,0 +1,116 @@
+"""Published encoder-decoders as SavedModels from texts to texts: those of transformers."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from loading import VECTORS
+
+from tf_transformer import GraphTokenizer, TextGenerator, load, stream_text
+from tf_transformer.errors import ArgumentError
+from tf_transformer.export.saving import load_saved_model
+
+FOLDERS = VECTORS / "text_to_text"
+LANGUAGES = {
+    "nllb": {"source_language": "eng_Latn", "target_language": "fra_Latn"},
+    "m2m100": {"source_language": "__en__", "target_language": "__fr__"},
+}
+KINDS = ("marian", "t5", "nllb", "m2m100")
+RELOAD = """
+import json, sys
+import tensorflow as tf
+texts = tf.constant(json.load(open(sys.argv[2], encoding="utf-8"))["texts"])
+call = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+print(json.dumps([text.decode() for text in call(text=texts)["continuation"].numpy()]))
+assert not {"tokenizers", "tf_transformer", "sentencepiece", "safetensors"} & set(sys.modules)
+"""
+
+
+def cases_of(kind):
+    return json.loads((FOLDERS / kind / "cases.json").read_text(encoding="utf-8"))
+
+
+def generator_of(kind, **changes):
+    return TextGenerator.from_pretrained(FOLDERS / kind, **LANGUAGES.get(kind, {}), **changes)
+
+
+def texts_of(tensor):
+    return [text.decode() for text in tensor.numpy()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_are_those_of_transformers(kind):
+    cases, generator = cases_of(kind), generator_of(kind)
+    assert texts_of(generator.generate(cases["texts"])) == cases["greedy"]
+    beams = generator_of(kind, num_beams=3)
+    assert texts_of(beams.generate(cases["texts"])) == cases["beams"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_are_the_text(kind):
+    generator, text = generator_of(kind), cases_of(kind)["texts"][2]
+    [whole] = texts_of(generator.generate([text]))
+    assert "".join(stream_text(generator, text)) == whole
+    how = {"seed": 3, "temperature": 1.5, "max_new_tokens": 7}
+    [sample] = texts_of(generator.sample([text], **how))
+    assert "".join(stream_text(generator, text, **how)) == sample != whole
+
+
+@pytest.mark.parametrize("kind", ["marian", pytest.param("nllb", marks=pytest.mark.slow)])
+def test_a_saved_model_needs_tensorflow_alone(kind, tmp_path):
+    generator_of(kind, num_beams=3).save(tmp_path / "model")
+    done = subprocess.run(
+        [sys.executable, "-c", RELOAD, tmp_path / "model", FOLDERS / kind / "cases.json"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": ""},
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == cases_of(kind)["beams"]
+
+
+def test_a_loaded_model_streams(tmp_path):
+    generator = generator_of("marian")
+    generator.save(tmp_path / "model")
+    loaded, text = load_saved_model(tmp_path / "model"), "low new"
+    assert [*stream_text(loaded, text)] == [*generator.stream(text)]
+
+
+def test_stop_strings():
+    generator = generator_of("marian")
+    [whole] = texts_of(generator.generate(["low new"]))
+    stop = whole[7:9]
+    expected = [whole[: whole.index(stop)]]
+    assert texts_of(generator.generate(["low new"], stop=[stop])) == expected
+
+
+def test_another_target_language():
+    path = FOLDERS / "nllb"
+    special = GraphTokenizer.from_file(path / "tokenizer.json").special_tokens
+    for language in ("fra_Latn", "zho_Hans"):
+        how = {"source_language": "eng_Latn", "target_language": language}
+        generator = TextGenerator.from_pretrained(path, **how)
+        assert generator._rules.token_rules["forced_first"] == special[language]
+
+
+def test_what_is_refused():
+    message = "text: expected at most 29 tokens"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        generator_of("marian").generate(["low " * 30])
+    with pytest.raises(ArgumentError, match="tokenizer: expected a TranslationTokenizer, got Gra"):
+        graph = GraphTokenizer.from_file(FOLDERS / "t5" / "tokenizer.json")
+        TextGenerator(load(FOLDERS / "t5"), graph, end_id=1, start_id=0)
+    gpt2 = VECTORS / "text_generation" / "gpt2"
+    with pytest.raises(ArgumentError, match="target_language: expected None for a decoder"):
+        TextGenerator.from_pretrained(gpt2, target_language="fra_Latn")
+
+
+def test_blank_texts_and_batches():
+    generator = generator_of("t5")
+    texts = ["low new", "", "wider", "newest lowest"]
+    one_by_one = [texts_of(generator.generate([text]))[0] for text in texts]
+    assert texts_of(generator.generate(texts)) == one_by_one
