@@ -58,6 +58,8 @@ def _content(pieces, trainer, normalizer, ids, special):
     texts = [text for text, _, _ in pieces]
     if len({*texts}) < len(texts) or "" in texts or sum(map(len, kinds.values())) < len(texts):
         raise UnsupportedPart.of("pieces", "each piece once, none empty, of a known type", "others")
+    if not np.isfinite([score for _, score, _ in pieces]).all():
+        raise UnsupportedPart.of("pieces", "finite scores", "others")
     if len(kinds[_UNKNOWN]) != 1 or not kinds[_NORMAL]:
         raise UnsupportedPart.of("pieces", "normal pieces and one that is unknown", "others")
     byte_fallback = bool(trainer.last(35, 0))

@@ -142,7 +142,10 @@ def changed(model, **fields):
     """The bytes of a model whose trainer's settings are followed by others, which count."""
     content = sentencepiece_model_pb2.ModelProto.FromString(model)
     for name, value in fields.items():
-        if name == "pieces":
+        if name == "scores":
+            for number, score in value.items():
+                content.pieces[number].score = score
+        elif name == "pieces":
             for number, (piece, kind) in value.items():
                 content.pieces[number].piece, content.pieces[number].type = piece, kind
         else:
@@ -157,6 +160,8 @@ def changed(model, **fields):
         ("unigram", {"byte_fallback": True}, "256 bytes for byte_fallback, else none.*0 bytes"),
         ("unigram", {"pieces": {5: ("▁", 1), 6: ("▁", 1)}}, "each piece once"),
         ("unigram", {"pieces": {0: ("<unk>", 3)}}, "one that is unknown"),
+        ("unigram", {"scores": {9: float("nan")}}, "finite scores"),
+        ("bpe", {"scores": {700: 0.0, 701: 0.0}}, "another score for each merge"),
         ("bpe", {"pieces": {9: ("Tom", 4)}}, "no user-defined or unused ones in BPE.*'Tom'"),
         ("bpe", {"pieces": {9: ("\u1234x", 1)}}, "a piece for each character.*'\u1234'"),
     ],
