@@ -43,6 +43,7 @@ NO_OBJECT_TO_COPY = {
         "GraphTokenizer",
         "GraphUnigram",
         "GraphWordPiece",
+        "MaskFiller",
         "TextClassifier",
         "TextEncoder",
         "TextGenerator",

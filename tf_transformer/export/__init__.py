@@ -4,7 +4,12 @@ from tf_transformer.export.chain import compress
 from tf_transformer.export.compile_for import compile_for, warm_up_in_background
 from tf_transformer.export.saving import StoredWeights, freeze, stablehlo
 from tf_transformer.export.text_generator import TextGenerator, stream_text
-from tf_transformer.export.text_models import EarlyExitClassifier, TextClassifier, TextEncoder
+from tf_transformer.export.text_models import (
+    EarlyExitClassifier,
+    MaskFiller,
+    TextClassifier,
+    TextEncoder,
+)
 from tf_transformer.export.translation.folder import (
     load_transformer,
     load_translator,
@@ -30,6 +35,7 @@ from tf_transformer.export.write_litert import write_litert
 __all__ = [
     "EarlyExitClassifier",
     "IdTranslator",
+    "MaskFiller",
     "Sampling",
     "StoredWeights",
     "TextClassifier",

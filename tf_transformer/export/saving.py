@@ -189,7 +189,7 @@ def _as_bytes(match):
 
 
 # The attributes of a model that exporters use.
-_WITHOUT_WEIGHTS = ("config", "get_config", "reorder", "resize")
+_WITHOUT_WEIGHTS = ("config", "get_config", "published_as", "reorder", "resize")
 _WITH_WEIGHTS = ("encoder", "start", "step", "exit_early")
 
 

@@ -18,8 +18,9 @@ from tf_transformer.export.compile_for import (
     warm_up_texts,
 )
 from tf_transformer.export.saving import save_module
+from tf_transformer.functional.ids import asserted
 from tf_transformer.functional.tracing import has_accelerator
-from tf_transformer.models.bert import SentenceEncoder
+from tf_transformer.models.bert import BertForMaskedLM, SentenceEncoder
 from tf_transformer.models.bert.checkpoints.config_files import (
     SENTENCE_BERT,
     check_fields,
@@ -283,3 +284,82 @@ class EarlyExitClassifier(TextClassifier):
     def signatures(self):
         """As in `TextClassifier`, and `early`: `text`, `patience`, `entropy` -> the same."""
         return {**super().signatures(), "early": self.classify_early}
+
+
+class MaskFiller(TextModel):
+    """A `BertForMaskedLM` with its tokenizer, as a SavedModel: the likeliest tokens for a mask.
+
+    Each text has one mask, written as in the vocabulary: "[MASK]" for BERT, "<mask>" for RoBERTa.
+    The scores are those of the pipeline "fill-mask" of transformers: a softmax over all tokens.
+
+    Args:
+        model: a built `BertForMaskedLM`, or `StoredWeights` of one.
+        tokenizer, max_length, jit_compile: see `TextEncoder`.
+
+    Raises:
+        ValueError: If the model is of another class; see also `TextEncoder`.
+
+    Example:
+        >>> from tf_transformer.models.bert import BertConfig, BertForMaskedLM
+        >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
+        >>> model = BertForMaskedLM(BertConfig(7, 8, 1, 2, 9))
+        >>> model.build()
+        >>> found = MaskFiller(model, read_tokenizer(".")).fill(["a [MASK] b"], top_k=2)
+        >>> found["tokens"].shape.as_list(), found["scores"].shape.as_list()
+        ([1, 2], [1, 2])
+    """
+
+    def __init__(self, model, tokenizer, max_length=None, jit_compile=None):
+        if getattr(model, "published_as", None) != BertForMaskedLM.published_as:
+            raise ArgumentError("model", "a BertForMaskedLM", type(model).__name__)
+        mask_id, call = tokenizer.mask_id, model.__call__
+
+        def probabilities(inputs):
+            is_mask = tf.equal(inputs["input_ids"], mask_id)
+            positions = tf.argmax(is_mask, axis=1, output_type=tf.int32)[:, tf.newaxis]
+            logits = call({**inputs, "masked_lm_positions": positions}, training=False)
+            return tf.nn.softmax(tf.cast(tf.squeeze(logits, 1), tf.float32))  # (B, V)
+
+        super().__init__(model, tokenizer, max_length, jit_compile, function=probabilities)
+        [self._mask] = (token.content for token in tokenizer.added_tokens if token.id == mask_id)
+        # Not a decorator, which would keep only a weak reference: `MaskFiller(...).fill(texts)`.
+        self.fill = tf.function(self.fill, input_signature=[TEXTS, _TOP_K], autograph=False)
+
+    @classmethod
+    def from_pretrained(cls, path, *, jit_compile=None, **changes):
+        """Load the model from the folder of a checkpoint with a vocabulary.
+
+        Args:
+            path, changes: see `BertForMaskedLM.from_pretrained`, also for the errors.
+            jit_compile: see `TextEncoder`.
+        """
+        model = BertForMaskedLM.from_pretrained(path, **changes)
+        return cls(model, read_tokenizer(path), None, jit_compile)
+
+    def fill(self, text, top_k=5):
+        """string (B,) -> `tokens` string (B, top_k), the likeliest first, `scores` float32.
+
+        tf.errors.InvalidArgumentError if a text has no mask, or several, among the tokens that the
+        model reads, or if `top_k` is not in [1, V].
+        """
+        inputs = text_inputs(self.tokenizer, text, None, self._max_length, self._mask)
+        counts = tf.math.count_nonzero(inputs["input_ids"] == self.tokenizer.mask_id, axis=1)
+        expected = f"one {self._mask} in the first {self._max_length} tokens of each"
+        error = ArgumentError("text", expected, "none or several")
+        size = self.tokenizer.vocab_size
+        holds = tf.reduce_all(tf.equal(counts, 1)), (top_k >= 1) & (top_k <= size)
+        inputs["input_ids"] = asserted(inputs["input_ids"], holds[0], error)
+        error = ArgumentError("top_k", f"a number in [1, {size}]", "another")
+        scores = asserted(self._call(inputs), holds[1], error)
+        scores, ids = tf.math.top_k(scores[:, :size], top_k)
+        tokens = self.tokenizer.decode_ids(tf.reshape(ids, (-1, 1)))
+        spelled = tf.gather(tf.constant(self.tokenizer.vocabulary), ids)  # of special tokens
+        tokens = tf.reshape(tokens, tf.shape(ids))
+        return {"tokens": tf.where(tokens == "", spelled, tokens), "scores": scores}
+
+    def signatures(self):
+        """`serving_default`: `text`, `top_k` -> `tokens`, `scores`."""
+        return {"serving_default": self.fill}
+
+
+_TOP_K = tf.TensorSpec((), tf.int32, name="top_k")

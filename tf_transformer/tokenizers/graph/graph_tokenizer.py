@@ -102,6 +102,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             raise UnsupportedPart("path", expected, path, remedy) from error
 
     @property
+    def vocabulary(self):
+        """Tuple of V strings, the tokens in order of their ids."""
+        return self._file.vocabulary
+
+    @property
     def added_tokens(self):
         """Tuple of `AddedToken`s, of the file."""
         return self._file.added_tokens
