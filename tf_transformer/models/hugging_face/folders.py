@@ -9,6 +9,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -90,9 +91,16 @@ def load(path, *, ignored_fields=(), **changes):
     weights = SafetensorsFile(path)
     _check_sizes(path, weights, arguments)
     model = family.model(**{**arguments, **changes})
-    model.build()
+    with keras.StatelessScope():  # which makes the values at its end: random ones take seconds
+        model.build()
+        for weight in model.weights:
+            weight._initializer = _uninitialized
     _load(model, weights, family, arguments)
     return model
+
+
+def _uninitialized(shape, dtype):
+    return tf.raw_ops.Empty(shape=shape, dtype=dtype)
 
 
 def _bert_class(content, file):
