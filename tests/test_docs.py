@@ -75,6 +75,7 @@ def test_the_examples_print_what_the_page_shows(page, capsys, tmp_path, monkeypa
 def test_every_example_is_run(page):
     text = (DOCS / page).read_text("utf-8")
     not_run = re.findall(r"```python\n((?:(?!```).)*)```\n\n(?!```text)", text, re.S)
+    not_run = [code for code in not_run if not code.startswith("# transformers 4\n")]
     assert all("UniLM" in code for code in not_run)  # run below if the weights are installed
     assert [wrong for code in not_run for wrong in wrong_calls(code)] == []
     imports = [node for code in not_run for node in ast.walk(ast.parse(code))]
