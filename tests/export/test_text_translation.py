@@ -41,6 +41,7 @@ def texts_of(tensor):
     return [text.decode() for text in tensor.numpy()]
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_texts_are_those_of_transformers(kind):
     cases, generator = cases_of(kind), generator_of(kind)
@@ -49,6 +50,7 @@ def test_texts_are_those_of_transformers(kind):
     assert texts_of(beams.generate(cases["texts"])) == cases["beams"]
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_pieces_are_the_text(kind):
     generator, text = generator_of(kind), cases_of(kind)["texts"][2]
@@ -59,7 +61,8 @@ def test_pieces_are_the_text(kind):
     assert "".join(stream_text(generator, text, **how)) == sample != whole
 
 
-@pytest.mark.parametrize("kind", ["marian", pytest.param("nllb", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["marian", "nllb"])
 def test_a_saved_model_needs_tensorflow_alone(kind, tmp_path):
     generator_of(kind, num_beams=3).save(tmp_path / "model")
     done = subprocess.run(

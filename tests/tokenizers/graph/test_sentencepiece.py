@@ -92,6 +92,7 @@ def test_every_character_and_sentence(model_of, corpus_texts, kind):
     check_ids(GraphTokenizer.from_file(path), processor.encode, texts)
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_decoded_texts(model_of, kind):
     path, processor = model_of(kind)
