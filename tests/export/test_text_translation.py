@@ -9,7 +9,13 @@ import pytest
 import tensorflow as tf
 from loading import VECTORS
 
-from tf_transformer import GraphTokenizer, TextGenerator, load, stream_text
+from tf_transformer import (
+    GraphTokenizer,
+    TextGenerator,
+    TranslationTokenizer,
+    load,
+    stream_text,
+)
 from tf_transformer.errors import ArgumentError
 from tf_transformer.export.saving import load_saved_model
 
@@ -107,6 +113,9 @@ def test_what_is_refused():
     with pytest.raises(ArgumentError, match="tokenizer: expected a TranslationTokenizer, got Gra"):
         graph = GraphTokenizer.from_file(FOLDERS / "t5" / "tokenizer.json")
         TextGenerator(load(FOLDERS / "t5"), graph, end_id=1, start_id=0)
+    tokenizer = TranslationTokenizer.from_pretrained(FOLDERS / "t5")
+    with pytest.raises(ArgumentError, match="start_id: expected the id with which targets begin"):
+        TextGenerator(load(FOLDERS / "t5"), tokenizer, end_id=1, beams={"beam_size": 2})
     gpt2 = VECTORS / "text_generation" / "gpt2"
     with pytest.raises(ArgumentError, match="target_language: expected None for a decoder"):
         TextGenerator.from_pretrained(gpt2, target_language="fra_Latn")

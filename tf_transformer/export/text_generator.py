@@ -100,6 +100,8 @@ class TextGenerator(tf.Module):
         for name, number in (("start_id", start_id), *(("end_id", end) for end in ends)):
             check_range(name, number, 0, size - 1)
         self._translates = isinstance(model, Transformer)
+        if self._translates and start_id is None:
+            raise ArgumentError("start_id", "the id with which targets begin", "None")
         start = start_id if self._translates else None
         check_range("n_best", settings.pop("n_best", 1), 1, 1)
         settings.pop("pad_id", None)

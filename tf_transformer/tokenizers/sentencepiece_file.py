@@ -22,8 +22,8 @@ def read_sentencepiece(path, ids=None, special=()):
         special: collection of str, further special tokens among the ids, such as "<pad>".
 
     Returns:
-        A `TokenizerFile` for `GraphSentencePieceUnigram` or `GraphSentencePieceBPE`. Its control
-        symbols are special tokens, which are plain text in a text.
+        A `TokenizerFile` for `GraphSentencePieceUnigram` or `GraphSentencePieceBPE`. The control
+        symbols are its special tokens; inside a text they are plain text.
 
     Raises:
         FileNotFoundError: If there is no file.
@@ -118,6 +118,9 @@ def _bpe(kinds):
     if kinds[_USER_DEFINED] or kinds[_UNUSED]:
         got = [text for text, _, _ in [*kinds[_USER_DEFINED], *kinds[_UNUSED]]][:5]
         raise UnsupportedPart.of("pieces", "no user-defined or unused ones in BPE", got)
+    if any(len(text) == 1 for text, _, _ in kinds[_CONTROL]):
+        # There a character that is no piece becomes the control symbol of that name.
+        raise UnsupportedPart.of("pieces", "no control symbol of one character in BPE", "one")
     texts = {text for text, _, _ in kinds[_NORMAL]}
     missing = {*itertools.chain(*texts)} - texts
     if missing:

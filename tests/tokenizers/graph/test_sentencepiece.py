@@ -164,6 +164,7 @@ def changed(model, **fields):
         ("unigram", {"scores": {9: float("nan")}}, "finite scores"),
         ("bpe", {"scores": {700: 0.0, 701: 0.0}}, "another score for each merge"),
         ("bpe", {"pieces": {9: ("Tom", 4)}}, "no user-defined or unused ones in BPE.*'Tom'"),
+        ("bpe", {"pieces": {1: ("¤", 3)}}, "no control symbol of one character in BPE"),
         ("bpe", {"pieces": {9: ("\u1234x", 1)}}, "a piece for each character.*'\u1234'"),
     ],
 )

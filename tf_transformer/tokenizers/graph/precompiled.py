@@ -88,6 +88,13 @@ class _Map(tf.Module):
         return tf.where(has_rule, results, tf.gather(codes, source)), source
 
 
+@functools.lru_cache(maxsize=4)
+def _map_of(text):
+    """The map in base64; most models of SentencePiece have one of the same two."""
+    with tf.init_scope():
+        return _Map(read_map(text))
+
+
 class Precompiled(tf.Module):
     """The normalizer `Precompiled` of the Rust package.
 
@@ -98,7 +105,7 @@ class Precompiled(tf.Module):
 
     def __init__(self, part):
         super().__init__(name="precompiled")
-        self._map = _Map(read_map(part["precompiled_charsmap"]))
+        self._map = _map_of(part["precompiled_charsmap"])
 
     def __call__(self, texts):
         """Map every code point or short cluster of `Texts`."""
@@ -188,14 +195,15 @@ def _begins_cluster(codes, text_starts, text_start):
 class SentencePieceNormalizer(tf.Module):
     """The normalization of a SentencePiece model (Kudo and Richardson 2018, section 3.3).
 
-    From left to right, the longest key at each position becomes its result, and a symbol that a
-    user defined stays as it is. Then spaces are joined, cut off and written as U+2581.
+    From left to right, the longest key at each position becomes its result; user-defined symbols
+    stay as they are. Then runs of spaces are joined, those at the ends are removed, and the others
+    are written as U+2581.
     """
 
     def __init__(self, part):
         super().__init__(name="sentencepiece_normalizer")
-        rules = read_map(part["precompiled_charsmap"]) if part["precompiled_charsmap"] else {}
-        self._map = _Map(rules)
+        text = part["precompiled_charsmap"]
+        self._map = _map_of(text) if text else _Map({})
         symbols = {symbol: number for number, symbol in enumerate(part["user_defined_symbols"])}
         self._symbols = Trie(symbols) if symbols else None
         self._removes_spaces = part["remove_extra_whitespaces"]
@@ -259,7 +267,7 @@ class SentencePieceNormalizer(tf.Module):
         return is_piece, tf.where(is_piece, number, -1)
 
 
-# A symbol that a user defined, which stays as it is.
+# A user-defined symbol, which stays as it is.
 _SYMBOL = -2
 
 

@@ -39,9 +39,9 @@ class _SentencePiece:
 class GraphSentencePieceUnigram(_SentencePiece, GraphUnigram):
     """Produces exactly the ids of SentencePiece's Unigram models inside a TensorFlow graph.
 
-    As `GraphUnigram`, but as SentencePiece's own code computes it: the scores of paths are rounded
-    to float32 at every piece, which decides between paths that are equal otherwise, so a whole text
-    is one word; control symbols are never found in a text, and symbols that a user defined always.
+    Unlike in `GraphUnigram`, a whole text is one word, and the scores of paths are rounded to
+    float32 at every piece, which decides between paths that are equal otherwise. Control symbols
+    are never matched in a text; user-defined symbols always are.
 
     Args:
         file: a `TokenizerFile` of `read_sentencepiece`; see `GraphTokenizer`.
@@ -81,8 +81,8 @@ class GraphSentencePieceUnigram(_SentencePiece, GraphUnigram):
 class GraphSentencePieceBPE(_SentencePiece, GraphBPE):
     """Produces exactly the ids of SentencePiece's BPE models inside a TensorFlow graph.
 
-    Sennrich et al. 2016, section 3.2. Any two neighbors whose union is a piece can be merged, the
-    union with the best score first.
+    Sennrich et al. 2016, section 3.2. Any two neighbors whose union is a piece can be merged; the
+    union with the best score comes first.
 
     Args:
         file: a `TokenizerFile` of `read_sentencepiece`; see `GraphTokenizer`.
