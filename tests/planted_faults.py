@@ -545,8 +545,8 @@ FAULTS = [
         ),
         (
             "tokenizers/graph/precompiled.py",
-            "after_space = tf.concat([[True], is_space[:-1]], axis=0)",
-            "after_space = tf.concat([[False], is_space[:-1]], axis=0)",
+            "after_space |= starts_where(rows[1:] != rows[:-1], codes)",
+            "after_space &= starts_where(rows[1:] != rows[:-1], codes)",
             "tokenizers/graph/test_sentencepiece.py",
         ),
         (
