@@ -1,14 +1,18 @@
 """Behavior shared by all graph tokenizers, except exactness."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tokenizer_files import MODELS
 
 from tf_transformer.tokenizers import GraphBPE, GraphTokenizer, Tokenizer
+from tf_transformer.tokenizers.graph import texts as graph_texts
 
 
 @pytest.fixture(params=MODELS)
@@ -69,6 +73,27 @@ def test_types_and_empty_batch(graph):
     assert graph.encode(["", " "]).to_list() == [[], []]
     assert graph.decode(empty).shape == (0,)
     assert as_texts(graph.decode(tf.zeros([2, 0], tf.int32))) == ["", ""]
+
+
+@pytest.mark.whole
+def test_no_matrix_is_as_wide_as_the_longest_text(graph, python):
+    texts = ["he"] * 20_000 + ["we "] * 10_000 + ["do you " * 30_000]  # it would take 50 GB
+    assert graph.encode(texts).to_list() == python.encode(texts)
+
+
+def test_rows_of_lengths():
+    for lengths in ([2, 0, 3, 0], [0, 0], [], [1] * 100_000 + [100_000]):
+        expected = np.repeat(np.arange(len(lengths)), lengths)
+        for dtype in (tf.int32, tf.int64):
+            found = graph_texts.rows_of(tf.constant(lengths, dtype))
+            assert found.dtype == dtype
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_what_makes_such_a_matrix_is_not_called():
+    for path in Path(graph_texts.__file__).parent.glob("*.py"):
+        calls = r"tf\.repeat\(|\.value_rowids\(|ragged\.boolean_mask\("
+        assert not re.findall(calls, path.read_text("utf-8")), path
 
 
 @pytest.mark.parametrize("length", [None, 1, 3, 50])

@@ -10,6 +10,7 @@ from tf_transformer.tokenizers.graph.texts import (
     characters_of,
     follow,
     lookup_table,
+    rows_of,
     selected,
     until_empty,
 )
@@ -128,14 +129,14 @@ class AddedTokens(tf.Module):
         piece_end = in_pieces(ends, tf.concat([text_end, place], axis=0))
         next_id = in_pieces(ends, tf.concat([after, tf.gather(self._ids, number)], axis=0))
         places = tf.ragged.range(piece_start, piece_end)
-        codes, piece = tf.gather(codes, places.values), places.value_rowids()
+        codes, piece = tf.gather(codes, places.values), rows_of(places.row_lengths())
         if self._strips_before.any() or self._strips_after.any():
             strips_end = in_pieces(before, tf.gather(self._strips_before, number))
             strips_start = in_pieces(before + 1, tf.gather(self._strips_after, number))
             kept = self._not_stripped(codes, piece, strips_start > 0, strips_end > 0)
             codes, piece = selected(kept, codes, piece)
         pieces = Texts(tf.cast(num_pieces, tf.int64), codes=codes, rows=piece)
-        return pieces, tf.repeat(rows, count), next_id
+        return pieces, tf.gather(rows, rows_of(count)), next_id
 
     def _found(self, codes, owner, text_start, text_end):
         """Return the start, end and number of the tokens from left to right, int32 `[M]` each."""

@@ -14,6 +14,7 @@ from tf_transformer.tokenizers.graph.texts import (
     function_for,
     property_of_all,
     replaced,
+    rows_of,
     selected,
     shared_pattern,
     starts_where,
@@ -266,7 +267,7 @@ class CharacterMap:
 
 
 def _expand(codes, rows, lengths, places, several):
-    source = tf.repeat(tf.range(tf.size(codes)), lengths)  # [M]
+    source = rows_of(lengths)  # [M]
     within = tf.range(tf.size(source)) - tf.gather(tf.cumsum(lengths, exclusive=True), source)
     places, is_one = tf.gather(places, source), tf.gather(lengths == 1, source)
     one = tf.gather(codes, source) + places

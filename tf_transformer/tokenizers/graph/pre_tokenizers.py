@@ -14,6 +14,7 @@ from tf_transformer.tokenizers.graph.texts import (
     function_for,
     literal,
     replaced,
+    rows_of,
     selected,
     shared_pattern,
     starts_where,
@@ -85,10 +86,11 @@ def _words(rules, texts):
     # The last of several spaces is a word of its own or a prefix, the last of several symbols not.
     is_prefix = (kind == _SPACE) | (lengths == 1) & ~joins
     joins |= (kind == _LETTER) & _is_any(before, rules.prefixes) & _previous(is_prefix)
-    is_new = begins & ~tf.repeat(joins, lengths)
+    run = rows_of(lengths)
+    is_new = begins & ~tf.gather(joins, run)
     is_new |= (kinds == _SPACE) & _next(begins & ~is_first & (kinds < _SPACE), False)
     if rules.most_digits:
-        place = tf.range(tf.size(codes)) - tf.repeat(starts, lengths)
+        place = tf.range(tf.size(codes)) - tf.gather(starts, run)
         is_new |= (kinds == _NUMBER) & (place % rules.most_digits == 0)
     is_new = _with_endings(is_new, codes, rows, rules.ignores_case)
     return words_at(codes, rows, is_new, texts.size)
@@ -107,7 +109,7 @@ def _with_endings(is_new, codes, rows, ignores_case):
     length = tf.reduce_max(length, axis=1)
     place, length = selected(length > 0, place + 1, length)
     places = tf.concat([place, place + length], axis=0)[:, tf.newaxis]
-    begins = tf.repeat([False, True], tf.size(place))
+    begins = tf.range(tf.size(places)) >= tf.size(place)
     return tf.tensor_scatter_nd_update(tf.pad(is_new, [[0, 1]]), places, begins)[:-1]
 
 
@@ -173,7 +175,9 @@ def _not_empty(texts):
 
 
 def _drop_empty(words):
-    return tf.ragged.boolean_mask(words, words.with_values(words.values != ""))
+    rows = rows_of(words.row_lengths())
+    kept, rows = selected(words.values != "", words.values, rows)
+    return tf.RaggedTensor.from_value_rowids(kept, rows, words.nrows(), validate=False)
 
 
 def _split(part):

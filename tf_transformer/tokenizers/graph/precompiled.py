@@ -17,6 +17,7 @@ from tf_transformer.tokenizers.graph.texts import (
     CharacterTable,
     follow,
     property_of_all,
+    rows_of,
     selected,
     starts_where,
 )
@@ -80,7 +81,7 @@ class _Map(tf.Module):
         """The result of each rule, -1 for none: int32 `[M]` code points, and the source of each."""
         number = tf.where(number < 0, len(self._lengths) - 1, number)
         lengths = tf.gather(self._lengths, number)
-        source = tf.repeat(tf.range(tf.size(codes)), lengths)  # [M]
+        source = rows_of(lengths)  # [M]
         within = tf.range(tf.size(source)) - tf.gather(tf.cumsum(lengths, exclusive=True), source)
         number = tf.gather(number, source)
         results = tf.gather(self._codes, tf.gather(self._starts, number) + within)
@@ -237,7 +238,7 @@ class SentencePieceNormalizer(tf.Module):
         if self._adds_prefix:
             marked = tf.concat([added, marked], axis=1)
         if self._removes_spaces:
-            codes, rows = marked.values, marked.value_rowids()
+            codes, rows = marked.values, rows_of(marked.row_lengths())
             place = tf.range(tf.size(codes))
             others = tf.where(codes == self._space, -1, place)
             last = tf.gather(tf.math.unsorted_segment_max(others, rows, size), rows)
@@ -245,7 +246,7 @@ class SentencePieceNormalizer(tf.Module):
             marked = tf.RaggedTensor.from_value_rowids(codes, rows, size)
         if self._adds_suffix:
             marked = tf.concat([marked, added], axis=1)
-        return texts.with_codes(marked.values, marked.value_rowids())
+        return texts.with_codes(marked.values, rows_of(marked.row_lengths()))
 
     def _pieces(self, codes, rows):
         """Where the pieces to be replaced begin, and at each the rule, `_SYMBOL` or -1 for none."""

@@ -39,7 +39,7 @@ class Texts:
         if self._codes is not None:
             return self._codes, self._rows
         codes = tf.strings.unicode_decode(self._strings, "UTF-8", errors="replace")
-        return codes.values, codes.value_rowids()
+        return codes.values, rows_of(codes.row_lengths())
 
     @property
     def strings(self):
@@ -65,6 +65,17 @@ def selected(mask, *values):
     """The elements of each tensor where `mask` is True."""
     places = tf.where(mask)[:, 0]  # once, which tf.boolean_mask would repeat
     return tuple(tf.gather(value, places) for value in values)
+
+
+def rows_of(lengths):
+    """The row of each element of all rows, integers `[sum(lengths)]`.
+
+    tf.repeat, and with it `value_rowids`, first makes all rows as long as the longest.
+    """
+    ends = tf.cast(tf.cumsum(lengths), tf.int32)
+    no_weights = tf.zeros([0], lengths.dtype)
+    size = tf.cast(tf.reduce_sum(lengths), tf.int32)
+    return tf.cumsum(tf.raw_ops.Bincount(arr=ends, size=size, weights=no_weights))
 
 
 def until_empty(step, *state):
@@ -122,7 +133,7 @@ def replaced(strings, pattern, content):
 def words_of_characters(words):
     """Split words into characters."""
     codes = tf.strings.unicode_decode(words, "UTF-8")
-    places = codes.value_rowids(), codes.row_starts(), codes.row_limits()
+    places = rows_of(codes.row_lengths()), codes.row_starts(), codes.row_limits()
     return codes.values, *(tf.cast(part, tf.int32) for part in places)
 
 
@@ -138,8 +149,7 @@ def bytes_of_letters(text):
 def bytes_of_words(words):
     """Split words into bytes. N bytes of all words."""
     values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # [N]
-    owner = tf.repeat(tf.range(tf.size(words)), tf.strings.length(words))
-    return tf.cast(values, tf.int32), owner
+    return tf.cast(values, tf.int32), rows_of(tf.strings.length(words))
 
 
 def follow(start, goal, jump_at):
