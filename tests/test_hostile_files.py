@@ -233,7 +233,7 @@ def test_pickles_are_not_opened(tmp_path):
     assert fuse.exists()
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("damage", ["encrypted", "compressed", "state", "header"])
 def test_a_checkpoint_of_a_stranger_is_set_aside(tmp_path, damage, capsys):
     model = dense()

@@ -21,6 +21,7 @@ def printed(kind):
     return cases["texts"], "".join(f"{text}\n" for text in cases["greedy"])
 
 
+@pytest.mark.slow
 def test_translate():
     texts, expected = printed("marian")
     assert run("translate", "--model", FOLDERS / "marian", *texts) == expected

@@ -144,7 +144,7 @@ def test_a_byte_order_mark_is_no_text_and_gzip_is_refused(run, tmp_path):
     assert done.returncode == 2 and b"is gzipped. Unpack it: gunzip" in done.stderr
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

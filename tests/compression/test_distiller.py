@@ -105,6 +105,7 @@ def test_its_config_makes_the_same():
     assert again.get_config()["teacher"] == distiller.get_config()["teacher"]
 
 
+@pytest.mark.slow
 def test_words_of_translations():
     student, teacher = (
         Transformer(layers, 8, 2, 16, 11, 13, 20, 20, rate=0.0) for layers in (1, 2)

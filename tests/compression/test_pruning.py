@@ -76,7 +76,7 @@ def same(model, smaller, inputs):
     assert np.ptp(expected) > 1
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     ("architecture", "num_heads"), [(None, 4), (ROTARY, 4), (WIDE, 5)], ids=str
 )
@@ -99,7 +99,7 @@ def test_a_transformer(architecture, num_heads):
     same(model, smaller, pairs())
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("architecture", [None, ROTARY], ids=["BERT", "rotary"])
 @pytest.mark.parametrize("groups", [None, 2])
 def test_bert(architecture, groups):
@@ -200,7 +200,7 @@ def test_sizes_that_do_not_fit():
 LESS = {"encoder": {0: [0]}}
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     ("make", "choice", "message"),
     [

@@ -79,7 +79,7 @@ def error(after, before):
     return np.abs(logits(after) - logits(before)).max() / np.abs(logits(before)).max()
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_quantized_model_is_small_and_near_its_original(name):
     model, inputs = built(name)

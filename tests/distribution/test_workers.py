@@ -26,7 +26,7 @@ def test_losses_are_those_of_one_process(tmp_path, count):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(8)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("kind", ["pretrain", "finetune"])
 def test_losses_of_bert_are_those_of_one_process(tmp_path, kind, count):

@@ -214,6 +214,7 @@ def test_a_missing_package_is_named_before_anything_is_made(trained, run, tmp_pa
         assert not (tmp_path / "smaller").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_written_for_bad_input(trained, run, tmp_path):
     folder = tmp_path / "smaller"
     quantize = Quantize()

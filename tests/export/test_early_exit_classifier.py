@@ -34,7 +34,7 @@ def entropies(made, inputs):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("options", [{}, {"unpad": True}, {"jit_compile": True}], ids=str)
 def test_answers_like_the_model(options, tokenizer, tmp_path):
     jit = {"jit_compile": options.pop("jit_compile", False)}

@@ -34,6 +34,7 @@ def expected(model, tokenizer, text):
     return (scores / scores.sum())[: tokenizer.vocab_size]
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_tokens_and_scores(model, tokenizer, jit_compile):
     found = MaskFiller(model, tokenizer, jit_compile=jit_compile).fill(TEXTS, top_k=7)
@@ -44,6 +45,7 @@ def test_tokens_and_scores(model, tokenizer, jit_compile):
         assert [token.decode() for token in tokens.numpy()] == [TOKENS[i] for i in best]
 
 
+@pytest.mark.slow
 def test_a_saved_model(model, tokenizer, tmp_path):
     filler = MaskFiller(StoredWeights(model, "float16"), tokenizer, max_length=8)
     filler.save(tmp_path / "model")

@@ -57,7 +57,7 @@ def with_gradients(q, k, v, *others, **options):
     return output, tape.gradient(output, (q, k, v))
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_dtype
 @pytest.mark.parametrize("run", [forward, with_gradients])
 @pytest.mark.parametrize("plan", ["whole", TILED], ids=["whole", "blockwise"])

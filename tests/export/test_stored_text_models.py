@@ -29,7 +29,7 @@ def rounded(model, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     ("kind", "export", "call", "name", "dtype"),
     [

@@ -75,7 +75,7 @@ def saved(folder, tmp_path_factory):
     return path
 
 
-@pytest.mark.one_of(8)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("number", range(len(GROUPS)))
 def test_texts_are_those_of_transformers(number, tmp_path):
     cases = GROUPS[number]
@@ -97,12 +97,11 @@ def test_there_are_enough_cases():
 def test_the_text_of_the_ids_of_generate(counted, folder):
     generator, _ = counted
     tokenizer, model = generator.tokenizer, load(folder)
-    for prompt in PROMPTS:
-        ids = tokenizer.encode([prompt])
-        found = generate(model, ids, end_id=1, max_new_tokens=14)
-        text = tokenizer.decode(found[:, ids.row_lengths()[0] :])
-        assert texts_of(generator.generate([prompt])) == texts_of(text)
+    ids = tokenizer.encode(PROMPTS)
+    found = generate(model, ids, end_id=1, max_new_tokens=14)
     together = texts_of(generator.generate(PROMPTS))
+    rows = zip(found.numpy(), ids.row_lengths().numpy(), strict=True)
+    assert together == [texts_of(tokenizer.decode([row[count:]]))[0] for row, count in rows]
     assert together == [texts_of(generator.generate([prompt]))[0] for prompt in PROMPTS]
 
 
@@ -182,7 +181,7 @@ def streamed(model, text, **options):
 
 def test_a_stream_is_the_whole_text(counted):
     generator, _ = counted
-    for seed, prompt in enumerate(PROMPTS[:3]):
+    for seed, prompt in enumerate(PROMPTS[:2]):
         options = {**HOT, "seed": seed, "max_new_tokens": 30}
         [whole] = texts_of(generator.sample([prompt], **options))
         pieces, _ = streamed(generator, prompt, **options)
@@ -346,6 +345,7 @@ def test_beams(tmp_path):
         TextGenerator.from_pretrained(path, stop=["b"])
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize(
     "changes, message",
     [

@@ -79,7 +79,7 @@ def test_vectors(models):
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 def test_classes(models):
     classifier, expected = models["classifier"]
     answer = classifier.classify(TEXTS)
@@ -104,6 +104,7 @@ def test_texts_in_one_bucket_share_a_program(folder):
     assert built.xla == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", [False, True], ids=["CPU", "GPU"])
 def test_an_accelerator_runs_compiled_programs_by_default(folder, monkeypatch, machine):
     monkeypatch.setattr(text_models, "has_accelerator", lambda: machine)
@@ -137,7 +138,7 @@ def test_nobody_has_to_hold_the_encoder(folder, whole):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 def test_loads_where_there_is_only_tensorflow(models, saved, tmp_path):
     script = (
         "import json, sys, tensorflow as tf\n"
@@ -266,7 +267,7 @@ def test_a_prompt_is_named(tmp_path):
         TextEncoder.from_pretrained(path)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 def test_no_texts(models, saved):
     for name, (_, expected) in models.items():
         served = tf.saved_model.load(str(saved / name)).signatures["serving_default"]
@@ -278,7 +279,7 @@ LOGITS = (3.0, 6.7, -7.0)
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     "problem_type, logits, kind, expected",
     [
@@ -336,8 +337,8 @@ def test_an_encoder_has_no_answers(folder):
         TextClassifier(model, bert.read_tokenizer(folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [b"", b"half"])
-@pytest.mark.one_of(3)
 def test_a_damaged_saved_model_is_named(saved, tmp_path, damage):
     shutil.copytree(saved / "encoder", tmp_path / "encoder")
     (tmp_path / "encoder" / "variables" / "variables.index").write_bytes(damage)

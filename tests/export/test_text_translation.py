@@ -1,5 +1,6 @@
 """Published encoder-decoders as SavedModels from texts to texts: those of transformers."""
 
+import functools
 import json
 import os
 import subprocess
@@ -39,8 +40,15 @@ def cases_of(kind):
     return json.loads((FOLDERS / kind / "cases.json").read_text(encoding="utf-8"))
 
 
-def generator_of(kind, **changes):
-    return TextGenerator.from_pretrained(FOLDERS / kind, **LANGUAGES.get(kind, {}), **changes)
+@pytest.fixture(scope="module")
+def generator_of():
+    """A function: kind, changes -> a generator, which keeps what it has traced."""
+
+    @functools.cache
+    def make(kind, **changes):
+        return TextGenerator.from_pretrained(FOLDERS / kind, **LANGUAGES.get(kind, {}), **changes)
+
+    return make
 
 
 def texts_of(tensor):
@@ -49,7 +57,7 @@ def texts_of(tensor):
 
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize("kind", KINDS)
-def test_texts_are_those_of_transformers(kind):
+def test_texts_are_those_of_transformers(generator_of, kind):
     cases, generator = cases_of(kind), generator_of(kind)
     assert texts_of(generator.generate(cases["texts"])) == cases["greedy"]
     beams = generator_of(kind, num_beams=3)
@@ -58,7 +66,7 @@ def test_texts_are_those_of_transformers(kind):
 
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize("kind", KINDS)
-def test_pieces_are_the_text(kind):
+def test_pieces_are_the_text(generator_of, kind):
     generator, text = generator_of(kind), cases_of(kind)["texts"][2]
     [whole] = texts_of(generator.generate([text]))
     assert "".join(stream_text(generator, text)) == whole
@@ -69,7 +77,7 @@ def test_pieces_are_the_text(kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["marian", "nllb"])
-def test_a_saved_model_needs_tensorflow_alone(kind, tmp_path):
+def test_a_saved_model_needs_tensorflow_alone(generator_of, kind, tmp_path):
     generator_of(kind, num_beams=3).save(tmp_path / "model")
     done = subprocess.run(
         [sys.executable, "-c", RELOAD, tmp_path / "model", FOLDERS / kind / "cases.json"],
@@ -82,14 +90,15 @@ def test_a_saved_model_needs_tensorflow_alone(kind, tmp_path):
     assert json.loads(done.stdout.splitlines()[-1]) == cases_of(kind)["beams"]
 
 
-def test_a_loaded_model_streams(tmp_path):
+@pytest.mark.slow
+def test_a_loaded_model_streams(generator_of, tmp_path):
     generator = generator_of("marian")
     generator.save(tmp_path / "model")
     loaded, text = load_saved_model(tmp_path / "model"), "low new"
     assert [*stream_text(loaded, text)] == [*generator.stream(text)]
 
 
-def test_stop_strings():
+def test_stop_strings(generator_of):
     generator = generator_of("marian")
     [whole] = texts_of(generator.generate(["low new"]))
     stop = whole[7:9]
@@ -97,6 +106,7 @@ def test_stop_strings():
     assert texts_of(generator.generate(["low new"], stop=[stop])) == expected
 
 
+@pytest.mark.slow
 def test_another_target_language():
     path = FOLDERS / "nllb"
     special = GraphTokenizer.from_file(path / "tokenizer.json").special_tokens
@@ -106,7 +116,7 @@ def test_another_target_language():
         assert generator._rules.token_rules["forced_first"] == special[language]
 
 
-def test_what_is_refused():
+def test_what_is_refused(generator_of):
     message = "text: expected at most 29 tokens"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         generator_of("marian").generate(["low " * 30])
@@ -121,8 +131,8 @@ def test_what_is_refused():
         TextGenerator.from_pretrained(gpt2, target_language="fra_Latn")
 
 
-def test_blank_texts_and_batches():
-    generator = generator_of("t5")
+def test_blank_texts_and_batches(generator_of):
+    generator = generator_of("marian")
     texts = ["low new", "", "wider", "newest lowest"]
     one_by_one = [texts_of(generator.generate([text]))[0] for text in texts]
     assert texts_of(generator.generate(texts)) == one_by_one

@@ -144,6 +144,7 @@ def test_a_batch_is_its_rows():
         assert_same(alone, expected)
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("options", [{}, {"no_repeat_ngram": 2, "min_length": 2}])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_graph_and_xla_give_the_same(compiled, options):

@@ -54,7 +54,7 @@ def assert_tokens(ids, expected):
     np.testing.assert_array_equal(ids, rows)
 
 
-@pytest.mark.one_of(8)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_tokens_are_those_of_transformers(models, tmp_path, number):
     """In one batch, the tokens that every text gets alone."""
@@ -72,7 +72,7 @@ def test_there_are_enough_cases():
 
 
 # Of each model, one with beams and rules.
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("number", [10, 14, 23])
 @pytest.mark.parametrize("way", ["a graph", "XLA"])
 def test_graph_and_xla_give_the_same_tokens(models, tmp_path, number, way):

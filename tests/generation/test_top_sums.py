@@ -18,7 +18,7 @@ def expected(values, offsets, count):
     return np.take_along_axis(flat, order, axis=1), rows, tokens
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("rows, width", [(1, 997), (5, 997), (4, 900), (3, 7), (2, 1)])
 @pytest.mark.parametrize("share", ["one", "ten", "a third", "all"])

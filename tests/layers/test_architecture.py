@@ -164,7 +164,7 @@ def test_functions_with_a_name_can_be_saved():
         other.to_json()
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     ("part", "weights"),
     [
@@ -193,7 +193,7 @@ def test_a_model_has_its_own_parts(part, weights):
     np.testing.assert_allclose(again(inputs), model(inputs), atol=1e-6)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_part
 def test_order_changes_the_logits_only_if_the_part_tells_it(part):
     """The encoder is blind to order without positions; the causal decoder is not."""
@@ -206,7 +206,7 @@ def test_order_changes_the_logits_only_if_the_part_tells_it(part):
     assert same == isinstance(part, NoPositions)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_part
 def test_a_keras_file_holds_the_part(part, tmp_path):
     model = model_of(part)

@@ -42,7 +42,7 @@ def tables(layer):
     return {name: 0.0 if table is None else table.numpy() for name, table in found.items()}
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_choice
 def test_values_and_parameters_of_every_choice(schemes):
     layer = embedding(*schemes)
@@ -54,7 +54,7 @@ def test_values_and_parameters_of_every_choice(schemes):
     assert layer.count_params() == sum(np.prod(shape) for shape in shapes)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_choice
 def test_a_shift_multiplies_by_a_phase_factor_that_no_position_changes(schemes):
     """f(j, pos + n) = f(j, pos) exp(i w_j n): the paper's property 1."""

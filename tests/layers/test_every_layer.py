@@ -33,32 +33,33 @@ every_layer = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_layer
 def test_eager_and_xla_agree(case):
     harness.check_compiled(case)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_layer
 def test_graph_and_saved_model_agree_at_every_length(case, tmp_path):
     harness.check_saved_model(case, tmp_path)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_layer
 def test_inside_a_functional_model_at_every_length(case):
     harness.check_symbolic(case)
 
 
 # Keras 3.15.1 saves a variable with np.array(variable), whose __array__ NumPy 2 deprecates.
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning")
 @every_layer
 def test_saved_as_keras_file(case, tmp_path):
     harness.check_keras_file(case, tmp_path)
 
 
+@pytest.mark.one_of(3)
 @every_layer
 def test_config_round_trip(case):
     harness.check_config(case)
@@ -69,7 +70,7 @@ def test_every_variable_has_a_finite_gradient(case):
     harness.check_gradients(case)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
 @every_layer
 def test_under_every_dtype_policy(case, policy):

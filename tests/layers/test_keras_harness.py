@@ -94,7 +94,7 @@ PUBLIC = {
 # own variables in a way that NumPy 2 deprecates.
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed, but:UserWarning")
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't:DeprecationWarning")
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", CASES)
 def test_keras_own_harness(name):
     arguments, shape = CASES[name]

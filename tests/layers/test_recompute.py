@@ -68,6 +68,7 @@ def steps(make, recompute, jit, **options):
     return found, [variable.numpy() for variable in model.non_trainable_variables]
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     ("name", "jit"),
     [
@@ -86,6 +87,7 @@ def test_gradients_and_states_are_those_of_a_plain_step(name, jit):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_mixed_precision():
     plain, _ = steps(transformer, False, False, dtype="mixed_bfloat16")
     found, _ = steps(transformer, True, False, dtype="mixed_bfloat16")
@@ -93,6 +95,7 @@ def test_mixed_precision():
         np.testing.assert_allclose(one, other, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_training_with_adapters_is_the_same():
     trained = []
     for recompute in (False, True):

@@ -35,6 +35,7 @@ def test_runs_without_tensorflow(folder):
     np.testing.assert_allclose(json.loads(done.stdout), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_texts_in_any_order_and_number(folder):
     model = litert.load(folder)
     texts = ["bad " * n for n in (7, 1, 20, 3)] * 9

@@ -71,7 +71,7 @@ def reference(choice, weights, training=False):
     return logits[TAR != 0]
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_choice
 def test_logits_are_those_of_the_reference(choice):
     model = made(choice, dtype="float64")
@@ -81,7 +81,7 @@ def test_logits_are_those_of_the_reference(choice):
     np.testing.assert_allclose(logits[TAR != 0], expected, atol=2e-6 * np.abs(expected).max())
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", ["batch", "Macaron, pre-norm", "multi-query", "all together"])
 def test_xla_agrees(name):
     model = made(CHOICES[name])
@@ -105,7 +105,7 @@ def test_gradients_are_those_of_the_reference(choice):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_choice
 def test_files_and_configs_keep_the_choice(choice, tmp_path):
     model = made(choice)

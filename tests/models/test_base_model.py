@@ -114,7 +114,7 @@ CALLS = {
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("made", CALLS)
 def test_exported_after_fit(made, tmp_path):
     model, _ = fitted(made)
@@ -143,7 +143,7 @@ def test_exported_after_loading(made, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("made", [language_model, classifier, r_drop])
 def test_saved_by_tensorflow_after_fit(made, tmp_path):
     model, _ = fitted(made)
@@ -218,7 +218,7 @@ def frozen(model):
     return [weight.trainable for weight in model.weights]
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("way", ["file", "in a functional model", "in RDrop", "deepcopy"])
 def test_frozen_sublayers_stay_frozen(way, tmp_path):
     model, inputs, labels, loss = frozen_translator()
@@ -294,7 +294,7 @@ class Plain(keras.Model):
         return self.head(self.embedding(inputs[0]))
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("within", [lambda model: model, RDrop], ids=["alone", "RDrop"])
 @pytest.mark.parametrize(
     "make",

@@ -137,7 +137,7 @@ def check(found, model, inputs, tolerance=1e-5):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int32", "int64", None])
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 def test_saved_and_loaded_without_this_library(name, dtype, loaded, tmp_path):
     if dtype is None and name in ("classifier", "more layers"):
         with pytest.raises(ValueError, match="attention_mask: expected integers, got float32"):
@@ -152,7 +152,7 @@ def test_saved_and_loaded_without_this_library(name, dtype, loaded, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", HEADS)
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 def test_every_head(cls, loaded, tmp_path):
     model, inputs = around_bert(cls, "int32")
     tf.saved_model.save(model, tmp_path / "saved")

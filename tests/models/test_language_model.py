@@ -33,7 +33,7 @@ from tf_transformer import (
     greedy_decode,
 )
 
-pytestmark = pytest.mark.one_of(6)  # of the cases of each test
+pytestmark = pytest.mark.one_of(10)  # of the cases of each test
 
 IDS = np.array([[1, 7, 9, 4, 0, 0, 0], [1, 3, 2, 0, 0, 0, 0], [1, 12, 4, 4, 6, 8, 2]])
 LAYERS, HEADS = 2, 6
@@ -103,7 +103,7 @@ def test_gradients_are_those_of_the_reference(choice):
     )
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_law
 def test_the_future_cannot_change_the_past(choice):
     model = made(choice)
@@ -130,7 +130,7 @@ def test_padding_is_irrelevant(choice):
     np.testing.assert_array_equal(after[gap != 0], before[gap != 0])
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_law
 def test_files_and_configs_keep_the_model(choice, tmp_path):
     model = made(choice)

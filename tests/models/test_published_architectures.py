@@ -22,7 +22,7 @@ def shapes_only(published):
     return base + (published.num_layers - 1) * layer + (published.vocab_size - 1) * word
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     ("name", "exact", "tolerance"),
     [

@@ -51,6 +51,7 @@ def test_adjacent_layers_are_the_same():
     assert len(made(Architecture(num_groups=9)).encoder.enc_layers) == 3
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("parts", [{}, {"positions": ShawPositions(3)}], ids=str)
 def test_the_same_as_layers_with_equal_weights(parts):
     model, whole = made(Architecture(num_groups=2, **parts)), made(Architecture(**parts))
@@ -72,6 +73,7 @@ def test_the_same_as_layers_with_equal_weights(parts):
     assert whole.count_params() - model.count_params() == sum(per_layer)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("share_embeddings", [False, True])
 def test_narrow_vectors_are_a_table_of_the_whole_width(share_embeddings):
     model = made(NARROW, share_embeddings)
@@ -162,6 +164,7 @@ def test_gradients_of_a_shared_layer_are_the_sum():
     assert (steps[0] - steps[1]) / 2 == pytest.approx((found * delta).sum(), rel=5e-2)
 
 
+@pytest.mark.slow
 def test_a_language_model_and_int8():
     model = LanguageModel(4, 24, 4, 13, 29, 19, architecture=BOTH)
     model.build()

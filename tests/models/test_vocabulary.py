@@ -61,7 +61,7 @@ def shared_part(output):
     return output[..., :V] if output.shape[-1] == MORE else output
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs_are_those_of_the_smaller_model(name):
     model = made(name)
@@ -80,6 +80,7 @@ def test_outputs_are_those_of_the_smaller_model(name):
         np.testing.assert_array_equal(weight, value)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", ["shared", "factorized", "language model", "ALBERT", "float16"])
 def test_further_rows_are_drawn_as_in_a_new_model(name):
     model = made(name)
@@ -130,7 +131,7 @@ def test_a_larger_model_is_saved_and_loaded(name, tmp_path):
             np.testing.assert_allclose(output, wanted, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", ["apart", "language model", "BertForMaskedLM"])
 def test_the_new_rows_are_trained(name):
     larger = with_vocab_size(made(name), MORE)

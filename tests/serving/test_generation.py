@@ -155,6 +155,7 @@ def task(tmp_path_factory):
     return Task(generator_folder(path, "gpt2", max_new_tokens=12))
 
 
+@pytest.mark.slow
 def test_a_published_decoder(task):
     generator = task._model
     texts = ["the cat", "a", "é 你"]

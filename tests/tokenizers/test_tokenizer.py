@@ -352,6 +352,7 @@ def encode_in_process(tokenizer, texts):
     return tokenizer.encode(texts)
 
 
+@pytest.mark.slow
 def test_a_process_pool_has_the_same_tokenizer(file_of):
     loaded = [Tokenizer.load(file_of(kind)) for kind in MODELS]
     context = multiprocessing.get_context("spawn")

@@ -277,7 +277,7 @@ LINES = {
 }
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", LINES)
 def test_lines_of_a_vocabulary_are_read_as_by_hugging_face(tmp_path, name):
     text, ids, size = LINES[name]

@@ -105,7 +105,7 @@ def trained(make, parts, calls=1):
     return history, model.get_weights(), int(optimizer.iterations)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     "make",
     [

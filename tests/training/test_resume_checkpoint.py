@@ -46,6 +46,7 @@ def saved_twice(folder, **options):
     return kept
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "mixed_float16"])
 def test_everything_comes_back(tmp_path, dtype):
     _, newest = saved_twice(tmp_path, dtype=dtype)

@@ -41,6 +41,7 @@ def test_weights_are_the_last_decoder_layers(tokenizer, layers):
     attention_svg(weights, rows, columns)
 
 
+@pytest.mark.slow
 def test_tokens_are_whole_characters_or_bytes(model, tokenizer):
     _, rows, columns = translation_attention(model, tokenizer, *SENTENCES)
     assert rows[-1] == columns[-1] == "</s>"

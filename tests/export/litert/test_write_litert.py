@@ -106,7 +106,7 @@ def test_a_text_encoder(options, tokenizer_file, inputs, tmp_path):
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.one_of(8)
+@pytest.mark.one_of(10)
 def test_bert_of_other_parts(choice):
     config = bert.BertConfig(13, 24, 2, 4, 11, max_position_embeddings=7, labels=("a", "b"))
     model = bert.BertForSequenceClassification(config, architecture=CHOICES[choice])
@@ -193,7 +193,7 @@ def test_a_translator_in_fewer_bits(dtype, translations, tmp_path):
     assert len(litert.load(tmp_path / dtype).translate(texts)) == 3
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("dtype", ["int8", "full int8"])
 @pytest.mark.parametrize("rows", [1, 7])
 def test_products_of_the_largest_integers_are_exact(dtype, rows, tmp_path):

@@ -54,6 +54,7 @@ def test_a_model_with_other_padding_is_refused():
         module.IdTranslator(model, 1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", [False, True], ids=["CPU", "GPU"])
 def test_an_accelerator_runs_compiled_programs_by_default(monkeypatch, machine):
     monkeypatch.setattr(module, "has_accelerator", lambda: machine)

@@ -219,6 +219,7 @@ def test_bad_input(source, tmp_path):
     assert len(translated(unfinished)) == 23
 
 
+@pytest.mark.slow
 def test_the_memory_does_not_grow_with_the_file(tmp_path):
     source = tmp_path / "source"
     source.write_text(("some words of a line, some more " * 3 + "\n") * 20_000)

@@ -91,6 +91,7 @@ def test_nobody_has_to_hold_the_translator(trained):
     assert again.numpy().tolist() == translator.translate(STRANGE).numpy().tolist()
 
 
+@pytest.mark.slow
 def test_encode_gives_the_encoders_vectors(trained):
     run, translator = trained
     model = run.best_model()
@@ -208,6 +209,7 @@ class TestBeams:
             self.with_beams(trained, **options)
 
 
+@pytest.mark.slow
 def test_tensorflow_serving_can_run_it_and_the_included_model(saved):
     for folder in (saved, shipped_model("en-zh")):
         assert check_serving_contract(folder) == {

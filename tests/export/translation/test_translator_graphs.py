@@ -220,7 +220,7 @@ def test_an_empty_batch(model, warm, jit_compile):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", DECODINGS)
 def test_a_thousand_sentences_need_one_program_for_each_bucket(warm, name):
     for jit_compile in (False, True):
@@ -260,7 +260,7 @@ def test_ten_thousand_translations_do_not_grow_the_memory(warm, jit_compile):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", DECODINGS)
 def test_small_batches_by_xla_once_they_are_compiled(model, name):
     translator = IdTranslator(model, 1, END, beam_size=3, n_best=2, length_limit=(1, 3))

@@ -167,7 +167,7 @@ def test_a_head_of_two_blocks_counts_once():
     compare(actual, reference(*given, 0))
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", ["eager", "xla", "core_xla"])
 @pytest.mark.parametrize("kind", ["scores", "keys and values"])
 @every_plan
@@ -186,7 +186,7 @@ def test_masks_and_rows_without_a_free_key(plan, causal):
     compare(actual, reference(*given, 0, mask, causal))
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("plan", ["whole", "windowed 3", "windowed 64"])
 @pytest.mark.parametrize("offset", [0, -2])
 @pytest.mark.parametrize("window", [1, 2, 5])  # the tables have distances up to 3

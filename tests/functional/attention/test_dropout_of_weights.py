@@ -16,7 +16,7 @@ from attention_plans import (
 from tf_transformer import scaled_dot_product_attention
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_plan
 @every_path
 def test_dropout_keeps_its_rate_and_drops_the_same_weights_backward(name, plan):
@@ -44,7 +44,7 @@ def test_dropout_keeps_its_rate_and_drops_the_same_weights_backward(name, plan):
     np.testing.assert_array_equal(again, dropped)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_plan
 def test_under_causal_no_two_rows_drop_the_same_weights(plan):
     length, shared = 64, 20  # compare rows from `shared` on, in their common keys

@@ -154,6 +154,7 @@ def test_a_row_with_every_key_blocked_is_the_plain_average(name, plan, causal):
     np.testing.assert_array_equal(one_less, output)
 
 
+@pytest.mark.one_of(4)
 @every_plan
 @pytest.mark.parametrize("causal", [False, True])
 def test_an_average_in_float16_does_not_overflow(plan, causal):
@@ -165,6 +166,7 @@ def test_an_average_in_float16_does_not_overflow(plan, causal):
         np.testing.assert_allclose(output, v, rtol=2e-3)
 
 
+@pytest.mark.one_of(4)
 @every_plan
 @every_path
 def test_no_bias_frees_what_is_blocked(name, plan):
@@ -220,6 +222,7 @@ def test_under_causal_the_future_changes_no_bit_of_the_past(name, plan):
         assert (other[:, :, now:] != output[:, :, now:]).numpy().all()
 
 
+@pytest.mark.one_of(2)
 @every_plan
 def test_causal_is_the_look_ahead_mask(plan):
     q, k, v, g = some_inputs(t=11)
@@ -277,6 +280,7 @@ def test_batch_and_lengths_may_be_unknown_until_the_graph_runs(plan):
                 near(one, other.numpy(), "float32")
 
 
+@pytest.mark.one_of(4)
 @every_plan
 def test_an_empty_batch_has_empty_gradients_and_its_bias_zeros(plan):
     @tf.function(
@@ -315,7 +319,7 @@ def test_gradients_through_the_weights_are_those_of_float64():
             near(actual, exact, "float32")
 
 
-@pytest.mark.one_of(8)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", ["eager", "graph", "xla", "core_xla"])
 @pytest.mark.parametrize("plan", sorted(PLANS))
 def test_float64_stays_float64_next_to_a_mask(plan, name):
@@ -338,7 +342,7 @@ def test_float64_stays_float64_next_to_a_mask(plan, name):
         )
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_plan
 def test_a_compiled_core_has_gradients_wherever_it_was_traced_first(plan):
     """In a graph, in a program of XLA, in eager mode: one shape after the other."""
@@ -356,6 +360,7 @@ def test_a_compiled_core_has_gradients_wherever_it_was_traced_first(plan):
             near(one, other, "float32")
 
 
+@pytest.mark.slow
 def test_second_gradients_by_xla_are_those_of_float64():
     inputs = some_inputs()[:3]
 

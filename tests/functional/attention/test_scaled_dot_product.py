@@ -151,7 +151,7 @@ def test_the_vectors_catch_a_layer_on_a_wrong_core(name, mutant, monkeypatch):
 # The numerics contract, point by point
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_dtype
 @every_path
 def test_contract_1_5_6_results_and_gradients_close_to_float64(path, dtype):

@@ -131,7 +131,7 @@ def expected(name, dtype, weights_wanted):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(8)
+@pytest.mark.one_of(10)
 @every_dtype
 @pytest.mark.parametrize(("name", "variant", "way"), RUNS, ids=["-".join(run) for run in RUNS])
 def test_results_and_gradients_are_those_of_float64(name, variant, way, dtype, use):
@@ -204,7 +204,7 @@ def test_a_row_with_every_key_blocked_is_the_plain_average(name, variant, use):
     assert not dq[0, 1].numpy().any(), "an average does not depend on the query"
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_variant
 def test_causal_is_the_look_ahead_mask(name, variant, use):
     options = use(name, variant)

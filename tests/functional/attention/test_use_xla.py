@@ -51,6 +51,7 @@ def test_auto_is_a_plain_graph_on_a_cpu():
     assert compiled_calls(layer, x) == 0
 
 
+@pytest.mark.slow
 def test_a_context_compiles_the_cores_of_a_model_and_of_its_cached_steps():
     model = LanguageModel(2, 8, 2, 16, vocab_size=11, max_position=9)
     ids = tf.constant([[1, 5, 7]])

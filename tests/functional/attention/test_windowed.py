@@ -52,7 +52,7 @@ def test_the_reference_of_a_window_is_that_of_its_band(window, causal):
         np.testing.assert_allclose(x, y, atol=1e-14)
 
 
-@pytest.mark.one_of(8)
+@pytest.mark.one_of(10)
 @every_size
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [1, 2, 7, 13])

@@ -23,6 +23,7 @@ def golden(name):
     return inputs, {OTHER_NAMES.get(key, key): array for key, array in arrays.items()}
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("name", [*CLASSES, *RELATIVES])
 def test_equals_the_outside_peer(name):
     inputs, expected = golden(name)
@@ -90,11 +91,11 @@ class TestHarness:
         calls = tuple({"inputs": batch(*shape)} for shape in ((2, 5), (3, 7), (2, 5)))
         return harness.Case(lambda **kwargs: cls(CONFIG, **kwargs), calls)
 
-    @pytest.mark.one_of(6)
+    @pytest.mark.one_of(10)
     def test_eager_is_xla(self, cls):
         harness.check_compiled(self.case(cls))
 
-    @pytest.mark.one_of(6)
+    @pytest.mark.one_of(10)
     def test_eager_is_a_saved_model(self, cls, tmp_path):
         harness.check_saved_model(self.case(cls), tmp_path)
 
@@ -106,7 +107,7 @@ class TestHarness:
         if cls is not bert.SentenceEncoder:  # it averages every token, but has no pooler
             harness.check_gradients(case)
 
-    @pytest.mark.one_of(6)
+    @pytest.mark.one_of(10)
     @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
     def test_policy(self, cls, policy):
         case = self.case(cls)

@@ -37,10 +37,10 @@ from tf_transformer import (
 )
 from tf_transformer.models.bert.attention import PaddedLayout, tokens_in
 
-pytestmark = pytest.mark.one_of(6)  # of the cases of each test
+pytestmark = pytest.mark.one_of(10)  # of the cases of each test
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_choice
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 def test_outputs_are_those_of_the_reference(choice, mask):
@@ -50,7 +50,7 @@ def test_outputs_are_those_of_the_reference(choice, mask):
     close(outputs(model, inputs), expected, 2e-6)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_choice
 def test_shared_layers_and_narrow_embeddings(choice):
     model = made(choice, config=ALBERT, dtype="float64")
@@ -58,7 +58,7 @@ def test_shared_layers_and_narrow_embeddings(choice):
     close(outputs(model, INPUTS), expected, 2e-6)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_choice
 @pytest.mark.parametrize("mask", [PADDING, BY_QUERY], ids=["padding", "by query"])
 def test_gradients_are_those_of_the_reference(choice, mask):
@@ -84,7 +84,7 @@ def test_gradients_are_those_of_the_reference(choice, mask):
     )
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_choice
 def test_unpadded_is_padded(choice):
     """In float64: a pooler over large states multiplies the rounding errors of float32."""
@@ -169,7 +169,7 @@ def test_an_architecture_can_be_that_of_bert():
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @few_choices
 def test_steps_of_fit_change_every_weight(choice):
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)

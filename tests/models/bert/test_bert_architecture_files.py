@@ -29,10 +29,10 @@ from tf_transformer.models.bert.attention import PaddedLayout
 from tf_transformer.models.bert.encoder import BertLayer
 from tf_transformer.models.bert.heads import BertLMHead
 
-pytestmark = pytest.mark.one_of(6)  # of the cases of each test
+pytestmark = pytest.mark.one_of(10)  # of the cases of each test
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_choice
 def test_a_folder_holds_the_architecture(choice, tmp_path):
     model = made(choice, bert.BertForSequenceClassification, ALBERT)
@@ -51,7 +51,7 @@ def test_a_folder_holds_the_architecture(choice, tmp_path):
     close(new.bert.encoder.get_weights(), model.bert.encoder.get_weights(), 0)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @every_choice
 def test_a_keras_file_and_a_config_hold_the_architecture(choice, tmp_path):
     model = made(choice, bert.BertForMaskedLM)

@@ -66,7 +66,7 @@ def test_each_exit_reads_the_tokens_of_its_layer(pooling):
 RULES = [{"patience": 1}, {"patience": 2}, {"entropy": 0.4}, {"patience": 2, "entropy": 0.1}, {}]
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("options", [{}, {"unpad": True, "pooling": "mean"}], ids=str)
 def test_texts_leave_by_the_rule(rule, options):
@@ -220,7 +220,7 @@ def test_fine_tuning_trains_every_exit(tmp_path):
     assert model.exit_early(inputs, 1)["layers"].numpy().tolist() == [2, 2]
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("config", [DEEP, dataclasses.replace(ALBERT, labels=LABELS)])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_saved_and_loaded(config, pooling, tmp_path):

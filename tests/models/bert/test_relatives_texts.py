@@ -66,6 +66,7 @@ def test_no_room(tmp_path):
         bert.text_inputs(bert.read_tokenizer(tmp_path), ["a"], ["a"], 4)
 
 
+@pytest.mark.slow
 def test_a_prefix_space_that_contradicts(tmp_path):
     roberta_tokenizer(tmp_path, add_prefix_space=True)
     assert (
@@ -78,6 +79,7 @@ def test_a_prefix_space_that_contradicts(tmp_path):
         bert.read_tokenizer(tmp_path)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("name", ["DistilBertTokenizer", "ElectraTokenizerFast"])
 def test_a_vocabulary_of_words(tmp_path, name):
     (tmp_path / "vocab.txt").write_text("\n".join(TOKENS))

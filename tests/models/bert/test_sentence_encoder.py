@@ -69,7 +69,7 @@ def test_is_followed_unless_told_otherwise(tmp_path, mode, modules, expected):
     assert (other.pooling, other.normalize) == ("pooler", True)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("pooling", ["mean", "cls", "pooler"])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_is_written_and_read_again(tmp_path, pooling, normalize):

@@ -37,7 +37,7 @@ def texts(seed):
     return [" ".join(rng.choices(TOKENS[5:], k=rng.randint(0, 9))) for _ in range(97)]
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("max_length", [4, 5, 8, 9, 13, 40])
 @pytest.mark.parametrize("paired", [False, True])
 def test_equals_the_peer(folder, peer, max_length, paired):

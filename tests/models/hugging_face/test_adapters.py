@@ -81,6 +81,7 @@ def small():
     return model
 
 
+@pytest.mark.one_of(2)
 @every
 def test_outputs_are_those_of_peft(name):
     model, inputs, tokens, expected = loaded(name)
@@ -91,6 +92,7 @@ def test_outputs_are_those_of_peft(name):
     np.testing.assert_allclose(model(inputs)[tokens], expected[tokens], **close)
 
 
+@pytest.mark.one_of(4)
 @every
 def test_what_is_written_is_what_was_read(name, tmp_path):
     model, inputs, _, _ = loaded(name)
@@ -106,6 +108,7 @@ def test_what_is_written_is_what_was_read(name, tmp_path):
     np.testing.assert_allclose(again(inputs), model(inputs), rtol=1e-6 * name.startswith("t5"))
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     ("name", "targets", "written"),
     [
@@ -136,6 +139,7 @@ def test_trained_adapters_are_written(name, targets, written, tmp_path):
     np.testing.assert_allclose(again(inputs), model(inputs), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, FusedAdam])
 def test_training_changes_the_adapters_alone(optimizer, tmp_path):
     model = small()
@@ -257,6 +261,7 @@ def with_more_tokens(model, folder):
     return with_vocab_size(model, 31)
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     "copied",
     [
@@ -322,7 +327,7 @@ def test_an_exported_model_has_the_adapters(tmp_path):
     np.testing.assert_allclose(found, model(IDS), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.slow
 def test_an_exported_translator_has_the_adapters(tmp_path):
     model = Transformer(1, 8, 2, 16, 13, 13, 9, 9)
     model.build()
@@ -339,7 +344,7 @@ def test_an_exported_translator_has_the_adapters(tmp_path):
     np.testing.assert_array_equal(IdTranslator(model, 1, 2, num_tokens=13).greedy(IDS), expected)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.slow
 def test_an_exported_encoder_has_the_adapters(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb")
     model = bert.SentenceEncoder(bert.BertConfig(7, 8, 1, 2, 9))
@@ -450,6 +455,7 @@ def folder(tmp_path):
 A = "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     ("fields", "tensors", "message"),
     [

@@ -28,6 +28,7 @@ def mean_loss(model, pairs, start, end):
     return np.mean(losses)
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_loss_of_batches_is_that_of_the_pairs_alone(name):
     model, (start, end) = load(FOLDER / name, rate=0.0), PAIRS[name]
@@ -65,6 +66,7 @@ def test_a_loss_of_documents_is_that_of_each_alone(name, pad_id):
     np.testing.assert_allclose(found, np.mean(expected), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_mixed_precision_keeps_weights_in_float32(tmp_path):
     model = load(FOLDER / "marian", dtype="mixed_bfloat16")
     before = [weight.numpy() for weight in model.weights]

@@ -1,5 +1,6 @@
 """The ids of transformers' tokenizers for encoder-decoders, and their texts."""
 
+import functools
 import json
 import shutil
 
@@ -15,13 +16,21 @@ LANGUAGES = {"nllb": ("eng_Latn", "fra_Latn"), "m2m100": ("__en__", "__fr__")}
 KINDS = ("marian", "t5", "nllb", "m2m100")
 
 
-def read(kind):
-    tokenizer = TranslationTokenizer.from_pretrained(FOLDERS / kind, *LANGUAGES.get(kind, ()))
-    return tokenizer, json.loads((FOLDERS / kind / "cases.json").read_text(encoding="utf-8"))
+@pytest.fixture(scope="module")
+def read():
+    """A function: kind -> a tokenizer, which keeps what it has traced, and its cases."""
+
+    @functools.cache
+    def make(kind):
+        tokenizer = TranslationTokenizer.from_pretrained(FOLDERS / kind, *LANGUAGES.get(kind, ()))
+        return tokenizer, json.loads((FOLDERS / kind / "cases.json").read_text(encoding="utf-8"))
+
+    return make
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_ids(kind):
+def test_ids(read, kind):
     tokenizer, cases = read(kind)
     assert tokenizer.encode(cases["texts"]).to_list() == cases["ids"]
     if "targets" in cases:
@@ -31,14 +40,14 @@ def test_ids(kind):
 @pytest.mark.one_of(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("name", "beams"), [("greedy", 1), ("beams", 3)])
-def test_generated_texts(kind, name, beams):
+def test_generated_texts(read, kind, name, beams):
     tokenizer, cases = read(kind)
     settings = generation_settings(FOLDERS / kind, num_beams=beams)
     ids = generate(load(FOLDERS / kind), tokenizer.encode(cases["texts"]), **settings)
     assert [text.decode() for text in tokenizer.decode(ids).numpy()] == cases[name]
 
 
-def test_special_tokens_in_a_text_are_plain_text():
+def test_special_tokens_in_a_text_are_plain_text(read):
     tokenizer, _ = read("marian")
     [ids] = tokenizer.encode(["new</s><pad>"]).to_list()
     pad = tokenizer.source.pad_id
@@ -63,7 +72,7 @@ def test_languages():
         TranslationTokenizer.from_pretrained(FOLDERS / "marian", "fra")
 
 
-def test_codes_in_a_text_of_marian():
+def test_codes_in_a_text_of_marian(read):
     tokenizer, _ = read("marian")
     ids = tokenizer.encode(["low", ">>fra<<low", ">>deu<< low", "low >>deu<<"]).to_list()
     codes = tokenizer.source._file.model["vocab"]

@@ -78,7 +78,7 @@ def check(graph, rust, texts):
         assert decoded == rust.decode_batch(kept, skip_special_tokens=False)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.usefixtures("without_tracing")
 @pytest.mark.parametrize("kind", TRAINED)
 @pytest.mark.parametrize("seed", range(3))
@@ -101,7 +101,7 @@ def test_random_tokens_in_random_texts(tmp_path, kind, seed):
     check(*with_tokens(kind, tokens, tmp_path / "tokenizer.json"), texts)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.usefixtures("without_tracing")
 @pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip"])
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
@@ -156,6 +156,7 @@ def test_an_added_token_is_one_id(tmp_path, kind):
     assert ids[0] == ids[-1] == size and not ends & set(ids)
 
 
+@pytest.mark.slow
 def test_long_texts_with_many_tokens(tmp_path):
     graph, rust = with_tokens("bpe", ["[E1]", "ab"], tmp_path / "tokenizer.json")
     check(graph, rust, ["[E1]" * 3000, "ab" * 2500, "x" * 20000 + "ab", "a" * 999, "[E" * 999])
@@ -184,7 +185,7 @@ def test_a_saved_model_finds_them(tmp_path):
     assert decoded == graph.decode(ids).numpy().tolist()
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.usefixtures("without_tracing")
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def decoded(graph, ids):
     return [text.decode("utf-8") for text in graph.decode(ids).numpy()]
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_sentence_of_the_corpora(pair_of, all_texts, kind):
     check_ids(pair_of(kind), all_texts)
@@ -66,7 +66,7 @@ def test_random_texts_in_the_words_of_published_models(pair_of, all_texts, kind,
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("kind", [*MODELS, "Llama 3", "Qwen2"])
 def test_random_texts_full_of_special_tokens(pair_of, all_texts, kind, share_of):
     draw = random.Random(kind)
@@ -111,7 +111,7 @@ def test_all_of_it_from_saved_models_where_tensorflow_is_alone(pair_of, all_text
             np.testing.assert_array_equal(ids["splits"][1:], ends)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("kind", MODELS)
 def test_texts_that_hypothesis_finds(pair_of, kind):
     @settings(deadline=None, max_examples=300)
@@ -123,14 +123,14 @@ def test_texts_that_hypothesis_finds(pair_of, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_words_of_5000_characters(pair_of, kind, share_of):
     words = WORDS_OF_5000 if kind in MODELS else [w[: len(share_of(w))] for w in WORDS_OF_5000]
     check_ids(pair_of(kind), [*words, "and a short one"])
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("separator", ["x", " ", "\u0301"])
 def test_every_character(pair_of, kind, separator):
@@ -149,6 +149,7 @@ def test_any_ids(pair_of, kind):
     assert decoded(graph, ragged) == python.decode(ragged.to_list())
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_batch_equals_its_rows_one_by_one(pair_of, kind):
     graph, _ = pair_of(kind)
@@ -178,7 +179,7 @@ def test_the_tokenizer_of_minilm(all_texts):
     check_ids(pair, all_texts[::5] + SEEDS + random_texts(2000, 3, all_texts))
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.real
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_sentence_of_multi30k(pair_of, multi30k, kind):

@@ -85,7 +85,7 @@ def in_letters(word):
     return "".join(LETTERS[byte] for byte in word)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("splitter", SPLITTERS, ids=str)
 def test_texts_are_cut_as_by_the_reference(splitter):
     check(splitter, SEEDS + random_texts(2000, seed=5))
@@ -96,7 +96,7 @@ def test_byte_level_texts_are_cut_as_by_the_reference(splitter):
     check(splitter, SEEDS + random_texts(2000, seed=6), in_letters)
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("separator", ["x", "1", " ", "'"])
 def test_characters_of_all_planes_are_cut_as_by_the_reference(separator):
     # test_unicode_tables.py checks every character; splitting them all takes the reference minutes.
@@ -129,6 +129,7 @@ def test_long_texts_of_the_characters_that_matter_to_words(words, share_of):
     check(words, share_of(texts))
 
 
+@pytest.mark.one_of(3)
 def test_every_character_as_an_ending(words):
     # Ignoring case, a regular expression may match more than the two spellings of a letter.
     points = filter(is_read, map(chr, range(0x110000)))

@@ -76,6 +76,7 @@ def check_ids(graph, expected, texts):
             assert got == wanted, repr(text)
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids(model_of, corpus_texts, request, kind):
     path, processor = model_of(kind)
@@ -123,6 +124,7 @@ def test_the_numbers_of_another_vocabulary(model_of):
     assert graph.special_tokens == {name: ids[name] for name in ("<unk>", "<s>", "</s>")}
 
 
+@pytest.mark.slow
 def test_a_saved_model_and_a_copy(model_of, tmp_path):
     path, processor = model_of("unigram of bytes")
     graph = GraphTokenizer.from_file(path)

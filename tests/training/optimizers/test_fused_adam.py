@@ -25,7 +25,7 @@ def train(optimizer, steps=7, run_eagerly=False, jit_compile=False):
     return [variable.numpy() for variable in (*model.weights, *optimizer.variables)]
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     "options",
     [

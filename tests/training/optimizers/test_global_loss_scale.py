@@ -42,6 +42,7 @@ def scaled(request):
     return own, optimizer, step
 
 
+@pytest.mark.one_of(3)
 def test_steps_are_those_without_a_scale_which_grows(scaled):
     own, optimizer, step = scaled
     plain, others = FusedAdam(**OPTIONS), weights()

@@ -85,6 +85,7 @@ def test_batches_are_cut_padded_and_shuffled(folder):
     assert sorted(x for batch in orders[0][0] for x in batch) == [0] * 10 + [1] * 10
 
 
+@pytest.mark.slow
 def test_batches_are_the_inputs_of_their_texts(folder, monkeypatch):
     monkeypatch.setattr(fine_tuning, "AT_ONCE", 3)
     tokenizer, rows = bert.read_tokenizer(folder), texts(11, 4)
@@ -145,7 +146,7 @@ def test_refuses_more_positions_than_there_are(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 def test_a_training_of_one_step_without_validation(folder, share):
     data = dataclasses.replace(DATA, train=DATA.train[:3], validation=[])

@@ -24,7 +24,7 @@ def side(rows, length, seed):
     return {"input_ids": rng.integers(1, 13, (rows, length)).astype(np.int32)}
 
 
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("hard", [False, True])
 def test_loss_and_scores(separate, hard):

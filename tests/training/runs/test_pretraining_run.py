@@ -38,6 +38,7 @@ def validation_batch(run):
     return next(iter(batches.dataset(epochs=1)))
 
 
+@pytest.mark.slow
 @LONG
 def test_it_learns_words_and_sentences(learned):
     run, _ = learned
@@ -160,7 +161,7 @@ def test_single_sentences_give_masked_words_alone_with_a_vocabulary_from_elsewhe
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(6)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("cls", [bert.Bert, bert.BertForMaskedLM, bert.BertForPreTraining])
 def test_a_start_gives_its_sizes_its_vocabulary_and_its_weights(tmp_path, cls):
     words = [f"{topic}{word}" for topic in "ab" for word in "klmnop"]

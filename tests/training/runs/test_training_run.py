@@ -234,6 +234,7 @@ def test_an_architecture_without_choices_is_the_papers():
     assert get_preset("tiny").new_architecture() is None
 
 
+@pytest.mark.slow
 def test_training_accumulates_as_the_preset_says_and_other_compilations_do_not(run, monkeypatch):
     parts = []
     monkeypatch.setattr(run_module, "accumulate_gradients", lambda _, count: parts.append(count))
