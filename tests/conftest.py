@@ -8,6 +8,7 @@ import os
 import sys
 import zlib
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -92,6 +93,8 @@ def pytest_runtest_teardown(item, nextitem):
     global _resident
     if nextitem is not None and nextitem.path == item.path:
         return  # a fixture of this file may still need a gradient
+    if keras := sys.modules.get("keras"):
+        keras.utils.clear_session(free_memory=False)
     if _STATUS.is_file() and _resident_pages() > _resident + 60_000:
         gc.unfreeze()  # a command that runs in this process freezes what is alive
         if ops := sys.modules.get("tensorflow.python.framework.ops"):
@@ -115,5 +118,7 @@ def fresh_keras():
         tensorflow.config.experimental.enable_tensor_float_32_execution(False)
     keras = sys.modules.get("keras")
     if keras is not None:  # do not import Keras for tests that do not use it
-        keras.utils.clear_session(free_memory=False)
-        keras.utils.set_random_seed(20170612)
+        # Not the kernels: TensorFlow would optimize the functions of a file's fixtures again.
+        with mock.patch("tensorflow.python.eager.context.pywrap_tfe.TFE_ContextClearCaches"):
+            keras.utils.clear_session(free_memory=False)
+            keras.utils.set_random_seed(20170612)
