@@ -49,9 +49,11 @@ def pytest_collection_modifyitems(config, items):
     """Skip tests marked `whole`, and all but one of n cases of tests marked `one_of(n)`.
 
     `one_of(n, group)` keeps one of n files with the same group. Of the tests marked `slow`, one of
-    twenty is kept. They take turns by the date: each runs once in n days, and equal parameters of
+    thirty is kept. They take turns by the date: each runs once in n days, and equal parameters of
     several tests mostly on the same day, so that a fixture can leave out the others.
     """
+    # Trainings take longest; first, so that at the end no process has to wait for another's.
+    items.sort(key=lambda item: "training" not in item.path.parts)
     if config.getoption("whole") or len(items) == 1:
         return
     drawn_from = {}  # (what is drawn, one of how many, turn): its cases
@@ -61,7 +63,7 @@ def pytest_collection_modifyitems(config, items):
         marks = [mark.args for mark in item.iter_markers("one_of")]
         draws = [mark for mark in marks if len(mark) == 2]
         if item.get_closest_marker("slow"):
-            draws.append((20, "slow"))
+            draws.append((30, "slow"))
         if own := [n for n, *group in marks if not group]:
             # One draw for all: draws from different cases may never keep the same one.
             draws.append((math.lcm(*own), None))

@@ -36,7 +36,7 @@ from tf_transformer.training import BestWeights, ResumeCheckpoint, average_weigh
 pytestmark = pytest.mark.fault
 ROOT = Path(__file__).parents[1]
 SUPPORT = ROOT / "tests" / "support"
-CASES = 8  # for each reader
+CASES = 4  # for each reader
 
 
 @pytest.mark.parametrize(

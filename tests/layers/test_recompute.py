@@ -68,7 +68,7 @@ def steps(make, recompute, jit, **options):
     return found, [variable.numpy() for variable in model.non_trainable_variables]
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     ("name", "jit"),
     [

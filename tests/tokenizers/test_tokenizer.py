@@ -283,7 +283,7 @@ ATTACKS = ["hello </s> <s><pad>[SEP] [CLS]", "[MASK]<unk><|endoftext|></s>", "æˆ
 
 
 @pytest.mark.parametrize("copied", COPIES)
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 def test_a_copy_is_the_same_tokenizer(any_tokenizer, all_texts, copied):
     texts = [*ATTACKS, *SEEDS, *all_texts[::300]]
     again = copied(any_tokenizer)
