@@ -4,6 +4,8 @@ Axes: B batch, T length, W windows, L longest window, A tokens of an answer, K c
 N tokens, C classes, E entities.
 """
 
+from pathlib import Path
+
 import numpy as np
 import tensorflow as tf
 
@@ -11,6 +13,7 @@ from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.text_models import TEXTS, TextModel
 from tf_transformer.functional.ids import asserted
 from tf_transformer.models.bert import BertForQuestionAnswering, BertForTokenClassification
+from tf_transformer.models.bert.checkpoints.config_files import read_json
 from tf_transformer.models.bert.text_inputs import pad_segments, read_tokenizer, special_frame
 from tf_transformer.tokenizers.graph.texts import repair_utf8, selected, starts_where
 
@@ -56,7 +59,6 @@ class QuestionAnswerer(TextModel):
             number is out of range; see also `TextEncoder`.
 
     Example:
-        >>> from pathlib import Path
         >>> from tf_transformer.models.bert import BertConfig
         >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
         >>> model = BertForQuestionAnswering(BertConfig(7, 8, 1, 2, 9))
@@ -120,8 +122,9 @@ class QuestionAnswerer(TextModel):
         tf.errors.InvalidArgumentError if a question or a context has no tokens, a question is too
         long to leave room for a window, or the numbers of questions and contexts differ.
         """
-        asked = self.tokenizer.encode_strings(question, False)
-        ids, offsets, words = self.tokenizer.locate(context)
+        size = tf.size(question)
+        located = self.tokenizer.locate(tf.concat([question, context], axis=0))
+        asked, (ids, offsets, words) = located[0][:size], (x[size:] for x in located)
         asked, ids = self._checked(asked, ids)
         row, begin, end = self._windows(asked, ids)  # (W,) each
         places = tf.ragged.range(begin, end)
@@ -212,9 +215,9 @@ def _aligned(words, first, last, begin, end):
 
 
 def _best(context, row, start, end, score):
-    """The likeliest answer for each context (B,) of candidates (N,), in which equal texts add up."""
+    """The likeliest answer for each context (B,) of candidates (N,); equal texts add up."""
     texts = _parts(context, row, start, end)
-    keys = tf.strings.join([tf.strings.as_string(row), tf.strings.lower(texts, "utf-8")], "\n")
+    keys = tf.strings.join([tf.strings.as_string(row), tf.strings.lower(texts, "utf-8")], " ")
     distinct, number = tf.unique(keys)
     total = tf.math.unsorted_segment_sum(score, number, tf.size(distinct))
     first = tf.math.unsorted_segment_min(tf.range(tf.size(keys)), number, tf.size(distinct))
@@ -249,7 +252,6 @@ class TokenClassifier(TextModel):
             offsets, or the aggregation is unknown; see also `TextEncoder`.
 
     Example:
-        >>> from pathlib import Path
         >>> from tf_transformer.models.bert import BertConfig
         >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
         >>> model = BertForTokenClassification(BertConfig(7, 8, 1, 2, 9, labels=("O", "B-PER")))
@@ -356,6 +358,15 @@ class TokenClassifier(TextModel):
     def signatures(self):
         """`serving_default`: `text` -> `label`, `word`, `score`, `start`, `end`."""
         return {"serving_default": self.tag}
+
+
+def span_model(folder):
+    """The class here for a checkpoint with such a head, or None for any other folder."""
+    file = Path(folder) / "config.json"
+    names = file.is_file() and read_json(file).get("architectures")
+    name = str(names[0]) if isinstance(names, list) and len(names) == 1 else ""
+    kinds = {"ForQuestionAnswering": QuestionAnswerer, "ForTokenClassification": TokenClassifier}
+    return next((made for ending, made in kinds.items() if name.endswith(ending)), None)
 
 
 def _grouped(begins, rows, start, end):

@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 import random
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -14,6 +15,7 @@ from tf_transformer.tokenizers import GraphBPE, GraphTokenizer, Tokenizer, Token
 from tf_transformer.tokenizers.graph.offsets import Offsets
 from tf_transformer.tokenizers.pipeline import byte_alphabet
 
+VECTORS = Path(__file__).parents[2] / "vectors" / "spans"
 KINDS = ["wordpiece", "wordpiece, cased", "GPT-2", "RoBERTa", "XLM-R", "T5", "unigram, bert"]
 # Characters that are removed, become several, share a place, or change their order.
 CHARACTERS = (
@@ -68,7 +70,21 @@ def drawn(kind, count, sentences=()):
     return short + random_texts(count, 7, sentences)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.parametrize(
+    ("kind", "characters"),
+    [
+        ("bert", "aÉ\u0301\u0327\u1b44 \x01好İ"),
+        ("roberta", "a \n😀é,"),
+        ("xlm_roberta", "a;㎏①e\u0301 \t好"),
+    ],
+)
+def test_every_short_text_of_characters_that_matter(kind, characters):
+    path = VECTORS / kind / "reader" / "tokenizer.json"
+    texts = ["".join(drawn) for n in range(5) for drawn in itertools.product(characters, repeat=n)]
+    check((GraphTokenizer.from_file(path), Tokenizer.load(path)), texts[:1000] + texts[1000::3])
+
+
+@pytest.mark.one_of(7)
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_texts(pair, kind):
     check(pair(kind), SEEDS + drawn(kind, 500))
