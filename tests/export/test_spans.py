@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_transformer import QuestionAnswerer, TokenClassifier, bert
 from tf_transformer.errors import ArgumentError
 from tf_transformer.export.saving import load_saved_model
-from tf_transformer.tokenizers import GraphBPE, TokenizerFile
+from tf_transformer.tokenizers import GraphBPE, GraphWordPiece, TokenizerFile
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "spans"
 KINDS = ["bert", "roberta", "xlm_roberta"]
@@ -161,13 +161,19 @@ def test_what_is_refused(without_tracing):
     for settings, message in (
         ({"stride": 26}, r"stride: expected an integer in \[0, 25\] for a max_length of 30"),
         ({"stride": -1}, "stride: expected an integer in"),
-        ({"max_answer_length": 0}, "max_answer_length: expected at least 1, got 0"),
+        ({"max_answer_length": 0}, "max_answer_length: expected an integer of at least 1"),
+        ({"stride": 2.5}, "stride: expected an integer in"),
         ({"max_length": 61}, "max_length: expected at most 60"),
     ):
         with pytest.raises(ArgumentError, match=message):
             QuestionAnswerer(model, tokenizer, **{"max_length": 30, **settings})
+    content = json.loads((VECTORS / "bert" / "reader" / "tokenizer.json").read_text("utf-8"))
+    content["post_processor"]["pair"] = content["post_processor"]["pair"][1:]
+    bare = GraphWordPiece(TokenizerFile.of(content))
     with pytest.raises(ArgumentError, match="aggregation: expected one of none, simple, first"):
         TokenClassifier(tagger, tokenizer, aggregation="mean")
+    with pytest.raises(ArgumentError, match="tokenizer: expected one that adds a special token b"):
+        QuestionAnswerer(model, bare)
     bpe = GraphBPE(TokenizerFile.of(CHARACTERS))
     for made, one in ((QuestionAnswerer, model), (TokenClassifier, tagger)):
         with pytest.raises(ArgumentError, match="'model' is not supported: expected 'for offsets"):

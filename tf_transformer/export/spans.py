@@ -87,15 +87,18 @@ class QuestionAnswerer(TextModel):
         super().__init__(model, tokenizer, max_length, jit_compile)
         tokenizer.encode_with_offsets([""])  # refuses a tokenizer without exact ones
         numbers = [number for number, _ in special_frame(tokenizer, 2)]
+        if numbers[0] is None:
+            expected = "one that adds a special token before the question, such as [CLS]"
+            raise ArgumentError("tokenizer", expected, "another")
         self._num_special = len(numbers) - 2
         self._before_context = len(numbers) - numbers[::-1].index(None) - 2  # special tokens
         self._stride = min(_LONGEST_OVERLAP, max_length // 2) if stride is None else stride
         most = max_length - self._num_special - 2  # a token of the question, and one to go on
-        if not 0 <= self._stride <= most:
+        if type(self._stride) is not int or not 0 <= self._stride <= most:
             expected = f"an integer in [0, {most}] for a max_length of {max_length}"
             raise ArgumentError("stride", expected, self._stride)
-        if max_answer_length < 1:
-            raise ArgumentError("max_answer_length", "at least 1", max_answer_length)
+        if type(max_answer_length) is not int or max_answer_length < 1:
+            raise ArgumentError("max_answer_length", "an integer of at least 1", max_answer_length)
         self._max_answer_length, self._null_answers = max_answer_length, null_answers
         self._align_to_words = align_to_words
         # Not a decorator, which would keep only a weak reference to the object.
@@ -184,6 +187,7 @@ class QuestionAnswerer(TextModel):
         lasts = tf.range(size)[:, tf.newaxis] + tf.range(longest)  # (L, A)
         ends = tf.gather(tf.pad(end, [[0, 0], [0, longest]]), lasts, axis=1)
         scores = tf.reshape(start[:, :, tf.newaxis] * ends, [tf.shape(start)[0], size * longest])
+        # As in transformers: some become equal as whole words.
         count = tf.minimum(12 if self._align_to_words else 1, size * longest)
         score, place = tf.math.top_k(scores, count)
         return score, place // longest, place // longest + place % longest

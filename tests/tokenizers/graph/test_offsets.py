@@ -129,6 +129,10 @@ def split(*kinds, **settings):
     return {"pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
 
 
+NOT_FIRST = {
+    "type": "Sequence",
+    "normalizers": [{"type": "Lowercase"}, {"type": "BertNormalizer"}],
+}
 PLAIN = {"id": 1, "content": "[E]"}
 PLAIN |= dict.fromkeys(("special", "single_word", "lstrip", "rstrip", "normalized"), False)
 CUT = {"pattern": {"String": "a"}, "behavior": "Removed", "invert": False}
@@ -138,6 +142,7 @@ CUT = {"pattern": {"String": "a"}, "behavior": "Removed", "invert": False}
     ("content", "message"),
     [
         ({"normalizer": {"type": "NFC"}}, "'normalizer' is not.*got 'NFC'"),
+        ({"normalizer": NOT_FIRST}, "'normalizer' is not.*BertNormalizer first"),
         (split("UnicodeScripts"), "'pre_tokenizer' is not.*got 'UnicodeScripts'"),
         (split("Punctuation", "Metaspace"), "'pre_tokenizer' is not.*WhitespaceSplit"),
         (split("Metaspace", "WhitespaceSplit"), "'pre_tokenizer' is not.*WhitespaceSplit"),

@@ -1,7 +1,6 @@
 """What the steps of a `tokenizer.json` do to the places of characters, as in the Rust package.
 
-C characters of texts, U units of words: bytes for a byte-level model, characters for the others;
-M tokens.
+B batch (texts), T tokens of one text, C characters, V vocabulary.
 """
 
 import functools
@@ -29,7 +28,9 @@ class Offsets:
 
     def __init__(self, file):
         part = file.content.get
-        _steps_of(part, "normalizer", "normalizers", _NORMALIZERS)
+        kinds = [s["type"] for s in _steps_of(part, "normalizer", "normalizers", _NORMALIZERS)]
+        if "BertNormalizer" in kinds[1:]:  # it sorts marks, which must not be parts of a character
+            raise UnsupportedPart.of("normalizer", "for offsets BertNormalizer first", kinds)
         steps = _steps_of(part, "pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS)
         self._drops_spaces = any(step["type"] in _DROP_SPACES for step in steps)
         self._prefixes = _prefixes(steps)
@@ -41,7 +42,7 @@ class Offsets:
         spaces += next(letter for letter, byte in BYTE_OF_LETTER.items() if byte == _SPACE)
         for step in _steps_of(part, "post_processor", "processors"):
             if step.get("trim_offsets"):
-                self._keeps_prefix = step["add_prefix_space"]
+                self._keeps_prefix = step.get("add_prefix_space", False)
                 sizes = [
                     (len(token) - len(token.lstrip(spaces)), len(token) - len(token.rstrip(spaces)))
                     for token in file.vocabulary
@@ -49,7 +50,7 @@ class Offsets:
                 self._spaces = np.array(sizes, np.int32)  # [V, 2], before and after a token
 
     def of_words(self, texts):
-        """The source of each character of the words that normalized `Texts` are split into."""
+        """The source of each character of the words of normalized `Texts`: int32 `[C]`."""
         codes, rows = texts.codes
         source, begins = texts.source, starts_where(rows[1:] != rows[:-1], codes)
         if self._drops_spaces:
