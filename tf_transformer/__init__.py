@@ -50,8 +50,8 @@ _HOMES = {
         "positions_figure training_curves translation_attention"
     ),
     "export": (
-        "EarlyExitClassifier MaskFiller TextClassifier TextEncoder TextGenerator Translator "
-        "compile_for freeze stablehlo stream_text warm_up_in_background"
+        "EarlyExitClassifier MaskFiller QuestionAnswerer TextClassifier TextEncoder TextGenerator "
+        "TokenClassifier Translator compile_for freeze stablehlo stream_text warm_up_in_background"
     ),
 }
 # Classes without a name here that Keras saves by name.

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from tf_transformer import __version__
 from tf_transformer.errors import ArgumentError, message_of_graph
 from tf_transformer.export.saving import load_saved_model
+from tf_transformer.export.spans import span_model
 from tf_transformer.export.text_generator import ALL, TextGenerator, stream_text
 from tf_transformer.export.translation.translate_texts import translate_texts
 from tf_transformer.export.translation.translator import cores
@@ -173,30 +174,33 @@ class BodyLimit:
 
 
 class Task:
-    """An exported model and what it does: translate, classify, embed or generate.
+    """An exported model and what it does: translate, classify, embed, answer, tag or generate.
 
     Args:
         folder: str or Path of the SavedModel of a `Translator`, `TextClassifier`,
-            `EarlyExitClassifier`, `TextEncoder` or `TextGenerator`, or of a published decoder, see
-            `TextGenerator.from_pretrained`; anything else raises a ValueError.
+            `EarlyExitClassifier`, `TextEncoder`, `QuestionAnswerer`, `TokenClassifier` or
+            `TextGenerator`, or of a published model for one of the last three, see their
+            `from_pretrained`; anything else raises a ValueError.
         beam: bool, whether a translator searches with beams; ValueError for another model.
 
     Attributes:
-        name: "translate", "classify", "embed" or "generate", the path of the service.
+        name: "translate", "classify", "embed", "answer", "tag" or "generate", the path of the
+            service.
         threads: int, batches to compute at the same time.
     """
 
     def __init__(self, folder, beam=False):
         if (Path(folder) / "config.json").is_file():
-            self._model = TextGenerator.from_pretrained(folder)
+            self._model = (span_model(folder) or TextGenerator).from_pretrained(folder)
         else:
             self._model = load_saved_model(folder)
         self._beam = beam
         kinds = {"translate": "translate", "classify": "classify", "encode": "embed"}
-        kinds |= {"generate": "generate"}
+        kinds |= {name: name for name in ("answer", "tag", "generate")}
         found = [name for method, name in kinds.items() if hasattr(self._model, method)]
         if not found:
-            expected = "an exported translator, classifier, sentence encoder or text generator"
+            expected = "an exported translator, classifier, sentence encoder, text generator, or "
+            expected += "model for answers or entities"
             raise ArgumentError("model", expected, f"another SavedModel, {folder}")
         self.name = found[0]
         if beam and self.name != "translate":
@@ -204,7 +208,9 @@ class Task:
         self.threads = cores()
 
     def __call__(self, texts):
-        """Compute the results of some texts; to generate, of `(text, options)`, see `generate`."""
+        """Compute the results of some texts; to generate, of `(text, options)`, see `generate`; to
+        answer, of `(question, context)`.
+        """
         if self.name == "translate":
             found = translate_texts(self._model, texts, beam=self._beam)
             return [{"translation": text} for text in found]
@@ -216,6 +222,12 @@ class Task:
             return [{"label": label, kind: row} for label, row in rows]
         if self.name == "generate":
             return self._generate(texts)
+        if self.name == "answer":
+            with _refusing():
+                return _records(_lists(self._model.answer(*map(list, zip(*texts, strict=True)))))
+        if self.name == "tag":
+            rows = map(_records, _records(_lists(self._model.tag(texts))))
+            return [{"entities": [one for one in row if one["score"]]} for row in rows]
         return [{"vector": row} for row in self._model.encode(texts).numpy().tolist()]
 
     def _generate(self, requests):
@@ -248,6 +260,17 @@ class Task:
         return given or (most if own > most else 0)
 
 
+def _lists(tensors):
+    return {name: x.numpy().tolist() for name, x in tensors.items()}
+
+
+def _records(columns):
+    """Turn a dict of equally long lists into a list of dicts."""
+    rows = zip(*columns.values(), strict=True)
+    rows = [[x.decode("utf-8") if isinstance(x, bytes) else x for x in row] for row in rows]
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
 class Refused(Exception):
     """The model cannot do what a request asks."""
 
@@ -270,6 +293,7 @@ _CHANCE = {
     "top_p": Annotated[float, pydantic.Field(gt=0, le=1)],
 }
 _OF_REQUEST = {"text", "stop", "max_new_tokens", "max_length, max_new_tokens", "beams", *_CHANCE}
+_OF_REQUEST |= {"question", "context"}
 
 
 def _generation_fields(limits):
@@ -291,6 +315,14 @@ def _options(task, limits, request):
     if chance.get("temperature") == 0:  # the likeliest token
         chance = {"top_k": 1}
     return {"max_new_tokens": most, "stop": request.stop, "seed": seed, **chance}
+
+
+def _pairs(request):
+    """The questions of a request to /answer with their contexts."""
+    if len(request.questions) != len(request.contexts):
+        got = f"{len(request.questions)} and {len(request.contexts)}"
+        raise Refused(f"questions, contexts: expected as many of both, got {got}.")
+    return [*zip(request.questions, request.contexts, strict=True)]
 
 
 def _one_by_one(texts, options):
@@ -352,9 +384,10 @@ def _event(content):
 def create_app(task, limits=None):
     """Create the web application of a model, a `fastapi.FastAPI`, for any ASGI server.
 
-    POST /translate, /classify or /embed with `{"texts": [...]}` returns `{"results": [...]}`, one
-    for each text. /generate also takes `max_new_tokens`, `stop`, `seed`, `temperature`, `top_k`,
-    `top_p` and, for one text, `stream`, which returns server-sent events. GET /healthz reports
+    POST /translate, /classify, /embed or /tag with `{"texts": [...]}` returns `{"results": [...]}`,
+    one for each text; /answer takes `{"questions": [...], "contexts": [...]}`. /generate also takes
+    `max_new_tokens`, `stop`, `seed`, `temperature`, `top_k`, `top_p` and, for one text, `stream`,
+    which returns server-sent events. GET /healthz reports
     whether the server is up, /metrics its counters in the Prometheus format, /docs and
     /openapi.json what it accepts. A refused request gets `{"error": "..."}` with 400 (not JSON, or
     texts that the model refuses), 413 (too large), 422 (other content) or 503 (overloaded, with
@@ -391,12 +424,16 @@ def create_app(task, limits=None):
     text = Annotated[str, pydantic.Field(max_length=limits.most_characters)]
     texts = Annotated[list[text], pydantic.Field(min_length=1, max_length=limits.most_texts)]
     fields = _generation_fields(limits) if task.name == "generate" else {}
-    body = pydantic.create_model("Texts", texts=(texts, ...), **fields)
+    names = ("questions", "contexts") if task.name == "answer" else ("texts",)
+    fields |= dict.fromkeys(names, (texts, ...))
+    body = pydantic.create_model("Texts", **fields)
     answer = pydantic.create_model("Results", results=(list[dict], ...))
 
     @app.post(f"/{task.name}", response_model=answer)
     async def compute(request: body):
         try:
+            if task.name == "answer":
+                return {"results": await batcher(_pairs(request))}
             if task.name != "generate":
                 return {"results": await batcher(request.texts)}
             options = _options(task, limits, request)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tf_transformer.cli.arguments import (
+    LANGUAGES,
     add_command,
     add_language_arguments,
     given,
@@ -41,7 +42,8 @@ def add_export(commands):
     export = add_command(commands, "export", _export)
     add = export.add_argument
     folder = "the folder of a run; several runs become one ensemble; an exported model; or a "
-    folder += "published decoder or translator, such as GPT-2 or Marian, in Hugging Face's layout"
+    folder += "published decoder or translator, such as GPT-2 or Marian, or BERT that answers "
+    folder += "questions or labels tokens, in Hugging Face's layout"
     add("folder", nargs="+", help=folder)
     output = "default: saved_model in the run, if there is one run"
     add("--output", metavar="FOLDER", help=output)
@@ -68,8 +70,10 @@ def add_export(commands):
 def _export(options):
     """write the SavedModel of a run or a decoder, or an exported model with other settings"""
     import_tensorflow()
-    if any(map(is_published, options.folder)):
-        _export_decoder(options)
+    from tf_transformer.export.spans import span_model
+
+    if any(is_published(folder) or span_model(folder) for folder in options.folder):
+        _export_published(options)
         return
     languages_of(options, is_published=False)
     from tf_transformer.data.files import check_replaceable
@@ -94,23 +98,27 @@ def _export(options):
     print(f"Model: {path}")
 
 
-def _export_decoder(options):
-    """Write the SavedModel of a published decoder or translator."""
+def _export_published(options):
+    """Write the SavedModel of a published model."""
     require("bert", "safetensors")
     from tf_transformer.data.files import check_replaceable
     from tf_transformer.export import TextGenerator
+    from tf_transformer.export.spans import span_model
 
     if len(options.folder) > 1 or options.output is None:
         raise ArgumentError("folder, --output", "one published model and a folder", "others")
-    others = [name for name in (*_DECODING, "weights_dtype") if name not in _OF_DECODER]
+    made = span_model(*options.folder)
+    names = {} if made else _OF_DECODER
+    others = [name for name in (*_DECODING, "weights_dtype") if name not in names]
+    others += LANGUAGES if made else ()
     if refused := given(options, others):
         got = ", ".join(map(option, refused))
         raise ArgumentError(got, "none with a published model", "some")
-    changes = {there: getattr(options, here) for here, there in _OF_DECODER.items()}
+    changes = {there: getattr(options, here) for here, there in names.items()}
     changes = {name: value for name, value in changes.items() if value is not None}
     changes |= languages_of(options, is_published=True)
     check_replaceable(options.output, only_with="saved_model.pb")
-    TextGenerator.from_pretrained(*options.folder, **changes).save(options.output)
+    (made or TextGenerator).from_pretrained(*options.folder, **changes).save(options.output)
     print(f"Model: {options.output}")
 
 

@@ -3,6 +3,7 @@
 from tf_transformer.export.chain import compress
 from tf_transformer.export.compile_for import compile_for, warm_up_in_background
 from tf_transformer.export.saving import StoredWeights, freeze, stablehlo
+from tf_transformer.export.spans import QuestionAnswerer, TokenClassifier
 from tf_transformer.export.text_generator import TextGenerator, stream_text
 from tf_transformer.export.text_models import (
     EarlyExitClassifier,
@@ -36,11 +37,13 @@ __all__ = [
     "EarlyExitClassifier",
     "IdTranslator",
     "MaskFiller",
+    "QuestionAnswerer",
     "Sampling",
     "StoredWeights",
     "TextClassifier",
     "TextEncoder",
     "TextGenerator",
+    "TokenClassifier",
     "Translator",
     "VectorIndex",
     "compile_for",

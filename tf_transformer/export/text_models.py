@@ -38,6 +38,8 @@ INPUT_SPECS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name i
 class TextModel(tf.Module):
     """Base class of the SavedModels of BERT; subclasses add functions and their `signatures`."""
 
+    takes_any_text = True  # whether `serving_default` takes texts alone, and all of them
+
     # `function` replaces the model's call; it takes `settings` as further arguments.
     def __init__(
         self, model, tokenizer, max_length=None, jit_compile=None, *, function=None, settings=()
@@ -67,11 +69,13 @@ class TextModel(tf.Module):
         return self._call(text_inputs(self.tokenizer, text, None, self._max_length), *settings)
 
     def save(self, path):
-        """Write a SavedModel with the signatures, `warm_up` and TensorFlow Serving's warm-up data
-        to a folder; a SavedModel there is replaced at the end, FileExistsError for other content.
+        """Write a SavedModel with the signatures, `warm_up` and, if texts are all that it takes,
+        TensorFlow Serving's warm-up data to a folder; a SavedModel there is replaced at the end,
+        FileExistsError for other content.
         """
         signatures = {**self.signatures(), "warm_up": warm_up_signature(self.warm_up)}
-        save_module(self, path, signatures, warm_up_texts(self._max_length))
+        texts = warm_up_texts(self._max_length) if self.takes_any_text else ()
+        save_module(self, path, signatures, texts)
 
 
 class TextEncoder(TextModel):
@@ -308,6 +312,8 @@ class MaskFiller(TextModel):
         >>> found["tokens"].shape.as_list(), found["scores"].shape.as_list()
         ([1, 2], [1, 2])
     """
+
+    takes_any_text = False
 
     def __init__(self, model, tokenizer, max_length=None, jit_compile=None):
         if getattr(model, "published_as", None) != BertForMaskedLM.published_as:

@@ -252,8 +252,8 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
     return pad_segments(tokenizer, [_cut(rows, kept), _cut(others, most - kept)])
 
 
-def _frame(tokenizer, texts):
-    """See `GraphTokenizer.frame`; BERT's if the file adds no tokens."""
+def special_frame(tokenizer, texts):
+    """The special tokens of `GraphTokenizer.frame`; BERT's if the file adds none."""
     frame = tokenizer.frame(texts)
     if frame:
         return frame
@@ -263,14 +263,14 @@ def _frame(tokenizer, texts):
 
 def special_count(tokenizer, texts=1):
     """Return the number of special tokens that `text_inputs` adds to one text or two."""
-    return len(_frame(tokenizer, texts)) - texts
+    return len(special_frame(tokenizer, texts)) - texts
 
 
 def pad_segments(tokenizer, segments):
     """Same as `text_inputs`, but for ids: one or two ragged tensors (B, (T))."""
     batch, rest = segments[0].nrows(), iter(segments)
     parts, types = [], []
-    for number, kind in _frame(tokenizer, len(segments)):
+    for number, kind in special_frame(tokenizer, len(segments)):
         if number is None:
             parts.append(next(rest))
         else:

@@ -14,8 +14,9 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.graph.added_tokens import AddedTokens
 from tf_transformer.tokenizers.graph.decoders import Decoder, frame_of
 from tf_transformer.tokenizers.graph.normalizers import Normalizer
+from tf_transformer.tokenizers.graph.offsets import Offsets
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
-from tf_transformer.tokenizers.graph.texts import Texts, lookup_table, starts_where
+from tf_transformer.tokenizers.graph.texts import Texts, lookup_table, num_bytes, starts_where
 from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
 from tf_transformer.tokenizers.sentencepiece_file import read_sentencepiece
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
@@ -50,6 +51,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
     """
 
     model_type = None
+    _is_byte_level = False
 
     def __init__(self, file):
         super().__init__(name=f"graph_{self.model_type.lower()}")
@@ -144,12 +146,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         Raises:
             ValueError: If `strings` is not of rank 1.
         """
-        strings = tf.convert_to_tensor(strings, tf.string)
-        if strings.shape.rank not in (1, None):
-            remedy = "Wrap a single text as [text]."
-            expected = "a string tensor of shape [batch]"
-            raise ArgumentError("strings", expected, strings.shape, remedy)
-        ids = self.encode_strings(strings, parse_special_tokens)
+        ids = self.encode_strings(_checked_strings(strings), parse_special_tokens)
         return self.add_special_tokens(ids) if add_special_tokens else ids
 
     def encode_dense(
@@ -184,6 +181,59 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
     def add_special_tokens(self, ids):
         """Add the file's special tokens around each row: int32 ragged `[B, (T)]`."""
         return framed(ids, self._before, self._after)
+
+    def encode_with_offsets(self, strings):
+        """Turn texts into ids, as `encode` does, with their positions in the text.
+
+        The offsets are exactly those of the Rust package. Works in a graph too.
+
+        Args:
+            strings: see `encode`.
+
+        Returns:
+            `(ids, offsets)`: int32 `tf.RaggedTensor`s `[B, (T)]` and `[B, (T), 2]`; an offset is
+            the start and the end in characters (code points) of the original text. Tokens that are
+            parts of one character share its offset.
+
+        Raises:
+            ValueError: If `strings` is not of rank 1, or the file has a part whose offsets are not
+                exact here; the message names it. WordPiece with BERT's normalizer, byte-level BPE
+                and Unigram with a precompiled map have exact ones.
+        """
+        return self.locate(_checked_strings(strings))[:2]
+
+    def locate(self, strings):
+        """`encode_with_offsets` in a graph, and the number of each token's word, `[B, (T)]`."""
+        offsets = Offsets(self._file)
+        texts = Texts.of(strings)
+        codes, rows = texts.codes
+        counts = tf.math.unsorted_segment_sum(tf.ones_like(codes), rows, texts.size)
+        texts.source = tf.ragged.range(counts).values
+        texts = self._normalize(texts)
+        words, source = self._split(texts), offsets.of_words(texts)
+        distinct, index = tf.unique(words.values)
+        ids, start = self._cut(distinct)
+        if start is None:
+            expected = "for offsets Unigram without bytes, WordPiece or byte-level BPE with merges"
+            raise UnsupportedPart.of("model", expected, self.model_type)
+        lengths = tf.strings.length(distinct, "UTF8_CHAR")
+        if self._is_byte_level:
+            codes = tf.strings.unicode_decode(words.values, "UTF-8").values
+            source, lengths = tf.repeat(source, num_bytes(codes)), tf.strings.length(distinct)
+        # Tokens cover their words without gaps.
+        end = tf.concat([start[1:], [tf.reduce_sum(lengths)]], axis=0)[: tf.size(start)]
+        begin = tf.gather(tf.cumsum(lengths, exclusive=True), ids.value_rowids())
+        tokens = ids.with_values(tf.stack([ids.values, start - begin, end - begin], axis=1))
+        tokens = tf.gather(tokens, index)  # [words of the batch, (ids), 3]
+        word = tokens.value_rowids()
+        begin = tf.cumsum(tf.gather(lengths, index), exclusive=True)
+        ids, start, end = tf.unstack(tokens.values, axis=1)
+        begin = tf.gather(begin, word)
+        places = [tf.gather(source, begin + start), tf.gather(source, begin + end - 1) + 1]
+        rows = tf.gather(words.value_rowids(), word)
+        ids = tf.RaggedTensor.from_value_rowids(ids, rows, words.nrows(), validate=False)
+        places = ids.with_values(tf.stack(places, axis=1))
+        return ids, offsets.trimmed(ids, places), ids.with_values(word)
 
     @tf.function(
         input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.bool)],
@@ -293,15 +343,16 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         is_known = known >= 0
         places = tf.concat([tf.where(is_known), tf.where(~is_known)], axis=0)[:, 0]
         known = tf.RaggedTensor.from_uniform_row_length(tf.boolean_mask(known, is_known), 1)
-        ids = tf.concat([known, self._cut(tf.boolean_mask(words, ~is_known))], axis=0)
+        ids, _ = self._cut(tf.boolean_mask(words, ~is_known))
+        ids = tf.concat([known, ids], axis=0)
         return tf.gather(ids, tf.math.invert_permutation(places))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _cut(self, words):
-        """string `[W]` -> ragged int32 `[W, (ids)]`; one trace serves the table and the texts."""
-        ids, owner = self._cut_words(words)
+        """`_cut_words` with ragged ids, int32 `[W, (ids)]`; one trace serves table and texts."""
+        ids, owner, start = self._cut_words(words)
         owner, size = tf.cast(owner, tf.int64), tf.size(words, tf.int64)
-        return tf.RaggedTensor.from_value_rowids(ids, owner, size, validate=False)
+        return tf.RaggedTensor.from_value_rowids(ids, owner, size, validate=False), start
 
     def _build_added_tokens(self, file):
         """Build the search for added tokens before and after normalization, or None."""
@@ -322,7 +373,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         raise NotImplementedError  # sets what `_cut_words` needs
 
     def _cut_words(self, words):
-        """string `[W]` -> int32 `[N]`, the ids, and int32 `[N]`, the word of each."""
+        """Cut words, string `[W]`: the ids, the word of each, and where it starts, int32 `[N]`.
+
+        The starts count the characters of all words, or the bytes if `_is_byte_level`; None if the
+        model's tokens do not cover words without gaps.
+        """
         raise NotImplementedError
 
     def _words_of_tokens(self, file):
@@ -332,7 +387,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
     def _is_whole(self, file, words):
         """Return whether the text of each token is tokenized as it; BPE's merges may not."""
         ids = np.flatnonzero(words != b"")
-        cut = self._cut(tf.constant(words[ids]))
+        cut, _ = self._cut(tf.constant(words[ids]))
         first = np.append(cut.values.numpy(), -1)[cut.row_starts().numpy()]
         is_whole = np.zeros(len(words), bool)
         is_whole[ids] = (cut.row_lengths().numpy() == 1) & (first == ids)
@@ -343,6 +398,15 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         words = np.array(self._words_of_tokens(file), object)
         ids = np.flatnonzero(self._is_whole(file, words) & (words != b"")).astype(np.int32)
         self._id_of_word = lookup_table(tf.constant([b"", *words[ids]]), tf.constant([-1, *ids]))
+
+
+def _checked_strings(strings):
+    strings = tf.convert_to_tensor(strings, tf.string)
+    if strings.shape.rank not in (1, None):
+        remedy = "Wrap a single text as [text]."
+        expected = "a string tensor of shape [batch]"
+        raise ArgumentError("strings", expected, strings.shape, remedy)
+    return strings
 
 
 def framed(ids, before, after):

@@ -181,7 +181,8 @@ class GraphWordPiece(GraphTokenizer):
         # An unknown word keeps only its first position.
         fits_here = tf.gather(fits, owner)
         ids = tf.where(fits_here, id_at, self._unknown)
-        return selected(tf.where(fits_here, is_token, ~is_inside), ids, owner)
+        place = tf.range(tf.size(codes))
+        return selected(tf.where(fits_here, is_token, ~is_inside), ids, owner, place)
 
 
 class GraphUnigram(GraphTokenizer):
@@ -233,9 +234,10 @@ class GraphUnigram(GraphTokenizer):
         id_table = tf.scatter_nd(cells, ids, shape)
         ids = tf.gather(id_table, longest - length_at, batch_dims=1)
         if self._id_of_byte is not None:
-            return self._with_bytes(codes, owner, ids, is_token)
-        ids, owner = selected(is_token, ids, owner)
-        return selected(first_of_unknown(ids == self._unknown, owner), ids, owner)
+            return *self._with_bytes(codes, owner, ids, is_token), None
+        ids, owner, end = selected(is_token, ids, owner, tf.range(tf.size(codes)))
+        start = tf.concat([[0], end[:-1] + 1], axis=0)[: tf.size(end)]
+        return selected(first_of_unknown(ids == self._unknown, owner), ids, owner, start)
 
     @staticmethod
     def _best(before, scores):
@@ -320,6 +322,10 @@ class GraphBPE(GraphTokenizer):
             raise UnsupportedPart.of("model.dropout", None, model["dropout"])
         self._is_byte_level = _ends_in_bytes(file.content.get("pre_tokenizer"))
         self._symbols = (ByteSymbols if self._is_byte_level else CharacterSymbols)(model)
+        self._sizes = None  # in bytes, if words are always merged from theirs
+        if self._is_byte_level and not model.get("ignore_merges"):
+            texts = self._words_of_tokens(file)
+            self._sizes = np.array([*map(len, texts)], np.int32)
         self._build_merges(file.merges, np.arange(len(file.merges)), self.vocab_size)
 
     def _build_merges(self, merges, ranks, num_symbols):
@@ -357,7 +363,9 @@ class GraphBPE(GraphTokenizer):
             return self._merge(symbols, owner, num_words)
 
         _, symbols, owner = until_empty(merge, symbols, symbols, owner)
-        return symbols, owner
+        if self._sizes is None:
+            return symbols, owner, None
+        return symbols, owner, tf.cumsum(tf.gather(self._sizes, symbols), exclusive=True)
 
     def _merge(self, symbols, owner, num_words):
         """Merges, in each word, the certain pairs, or if there are none its best-ranked pair."""

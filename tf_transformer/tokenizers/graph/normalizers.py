@@ -135,10 +135,18 @@ def _put_in_order(texts):
         # A run is a character and the marks after it; only the marks change order.
         run = tf.cumsum(tf.cast(starts_where((classes[1:] == 0) | ~same_row, codes), tf.int64))
         keys = run * 256 + tf.cast(classes, tf.int64)
-        return tf.gather(codes, tf.argsort(keys, stable=True))
+        return tf.argsort(keys, stable=True)
 
-    ordered = tf.cond(tf.reduce_any(is_out_of_order), put_in_order, lambda: codes)
-    return texts.with_codes(ordered, rows)
+    order = tf.range(tf.size(codes))
+    order = tf.cond(tf.reduce_any(is_out_of_order), put_in_order, lambda: order)
+    places = None
+    if texts.source is not None:
+        # As in the Rust package, the first of the sorted marks is where the first was before; those
+        # that one character decomposes to, which the package calls added, share its place.
+        is_first = starts_where((texts.source[1:] != texts.source[:-1]) | ~same_row, codes)
+        number = tf.cumsum(tf.cast(tf.gather(is_first, order), tf.int32)) - 1
+        places = tf.gather(tf.where(is_first)[:, 0], number)
+    return texts.with_codes(tf.gather(codes, order), rows, places)
 
 
 @functools.cache
@@ -260,7 +268,7 @@ class CharacterMap:
         places = tf.bitwise.right_shift(packed, 5)
         mapped = tf.cond(
             tf.reduce_all(lengths == 1),
-            lambda: (codes + places, rows),
+            lambda: (codes + places, rows, tf.range(tf.size(codes))),
             lambda: _expand(codes, rows, lengths, places, several),
         )
         return texts.with_codes(*mapped)
@@ -272,7 +280,7 @@ def _expand(codes, rows, lengths, places, several):
     places, is_one = tf.gather(places, source), tf.gather(lengths == 1, source)
     one = tf.gather(codes, source) + places
     one_of_several = tf.gather(several, tf.where(is_one, 0, places + within))
-    return tf.where(is_one, one, one_of_several), tf.gather(rows, source)
+    return tf.where(is_one, one, one_of_several), tf.gather(rows, source), source
 
 
 def _starts(lengths):

@@ -16,6 +16,7 @@ from tf_transformer.tokenizers.graph.texts import (
     NUM_CODES,
     CharacterTable,
     follow,
+    num_bytes,
     property_of_all,
     rows_of,
     selected,
@@ -112,15 +113,20 @@ class Precompiled(tf.Module):
         """Map every code point or short cluster of `Texts`."""
         codes, rows = texts.codes
         starts, cluster = _begins_cluster(codes, *_texts(codes, rows))
-        num_bytes = tf.gather(tf.math.segment_sum(_num_bytes(codes), cluster), cluster)
-        is_short = starts & (num_bytes < 6)
+        size = tf.gather(tf.math.segment_sum(num_bytes(codes), cluster), cluster)
+        is_short = starts & (size < 6)
         place = tf.range(tf.size(codes))
         last = tf.gather(tf.math.segment_max(place, cluster), cluster)
         number = self._shortest(codes, tf.where(is_short, last, place) + 1)
         is_replaced = tf.gather(tf.boolean_mask(is_short & (number >= 0), starts), cluster)
-        codes, rows, number = selected(starts | ~is_replaced, codes, rows, number)
-        codes, source = self._map.replaced(codes, number)
-        return texts.with_codes(codes, tf.gather(rows, source))
+        is_part = starts | ~is_replaced
+        codes, part_rows, number = selected(is_part, codes, rows, number)
+        codes, part = self._map.replaced(codes, number)
+        places = None
+        if texts.source is not None:
+            starts = tf.boolean_mask(place, is_part)
+            places = _places(part, starts, tf.size(rows), part_rows, texts.size)
+        return texts.with_codes(codes, tf.gather(part_rows, part), places)
 
     def _shortest(self, codes, end):
         """The rule of the shortest key at every code point, -1 for none."""
@@ -131,9 +137,28 @@ class Precompiled(tf.Module):
         return tf.tensor_scatter_nd_update(none, places[:, tf.newaxis], numbers)
 
 
-def _num_bytes(codes):
-    longer = (tf.cast(codes >= least, tf.int32) for least in (0x80, 0x800, 0x10000))
-    return 1 + tf.add_n(list(longer))
+def _places(part, start, size, rows, num_rows):
+    """Count the old place of each result as the Rust package does: int32 `[M]`.
+
+    Takes the part of each result, int32 `[M]`, and the first old place and the text of each part,
+    `[P]`. The results of a part take its places one by one; further results take the last one.
+    Parts without results are counted as places of the result before them, and not at all at the
+    start of a text.
+    """
+    num_parts = tf.size(start)
+    num_places = tf.concat([start[1:], [size]], axis=0)[:num_parts] - start  # [P]
+    num_results = tf.math.unsorted_segment_sum(tf.ones_like(part), part, num_parts)  # [P]
+    first = tf.where(num_results > 0, start, size)
+    first, begin = (tf.math.unsorted_segment_min(x, rows, num_rows) for x in (first, start))
+    not_counted = tf.gather(first - begin, rows)  # [P]
+    is_empty_next = tf.concat([(num_results[1:] == 0) & (rows[1:] == rows[:-1]), [False]], axis=0)
+    within = tf.range(tf.size(part)) - tf.gather(tf.cumsum(num_results, exclusive=True), part)
+    most = tf.gather(num_places, part)
+    # A further result has no place of its own unless an empty part gives it one.
+    is_moved = (within >= most) & (within + 1 == tf.gather(num_results, part))
+    is_moved &= tf.gather(is_empty_next, part)
+    places = tf.gather(start - not_counted, part) + tf.minimum(within, most - 1)
+    return places + tf.cast(is_moved, tf.int32)
 
 
 _PROPERTIES = (  # the bits of the table "graphemes", see make_unicode_tables.py

@@ -29,8 +29,8 @@ class _SentencePiece:
             self._id_of_byte = np.arange(256, dtype=np.int32) + self._unknown + 1
 
     def _cut_words(self, words):
-        numbers, owner = super()._cut_words(words)
-        return tf.gather(self._ids, numbers), owner
+        numbers, owner, _ = super()._cut_words(words)
+        return tf.gather(self._ids, numbers), owner, None
 
     def _is_whole(self, file, words):
         return np.zeros(len(words), bool)  # a text is seldom one piece
@@ -110,7 +110,7 @@ class GraphSentencePieceBPE(_SentencePiece, GraphBPE):
         symbols = {piece: number for number, piece in enumerate([*pieces, *others])}
         settings = {"unk_token": file.model["unk_token"], "fuse_unk": True}
         settings["byte_fallback"] = file.model["byte_fallback"]
-        self._is_byte_level = False
+        self._sizes = None
         self._symbols = CharacterSymbols({"vocab": symbols, **settings})
         rows = [(numbers[a], numbers[b], numbers[a + b], r) for a, b, r in file.model["merges"]]
         rows = np.array(rows, np.int64).reshape(-1, 4)

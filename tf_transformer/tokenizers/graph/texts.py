@@ -15,6 +15,7 @@ class Texts:
     """Texts as strings or as code points, converted only for a step that needs the other form."""
 
     is_start = True  # or bool `[N]`, False for a piece of a text that is not its first
+    source = None  # or int32 `[C]`, the place in its text of the character each code point is from
 
     def __init__(self, size, strings=None, codes=None, rows=None, is_valid=True):
         self.size, self._strings, self._codes, self._rows = size, strings, codes, rows
@@ -29,9 +30,12 @@ class Texts:
         """The same number of texts, from valid UTF-8 strings."""
         return Texts(self.size, strings)
 
-    def with_codes(self, codes, rows):
-        """The same number of texts, from code points and the text of each."""
-        return Texts(self.size, codes=codes, rows=rows)
+    def with_codes(self, codes, rows, places=None):
+        """The same number of texts, from code points, and the text and the old place of each."""
+        texts = Texts(self.size, codes=codes, rows=rows)
+        if self.source is not None:
+            texts.source = tf.gather(self.source, places)
+        return texts
 
     @property
     def codes(self):
@@ -128,6 +132,12 @@ def replaced(strings, pattern, content):
     """Replace all matches of a regular expression with a literal text."""
     # On an invalid reference to a group TensorFlow would only log an error and replace nothing.
     return tf.strings.regex_replace(strings, pattern, content.replace("\\", "\\\\"))
+
+
+def num_bytes(codes):
+    """The length of each code point in UTF-8."""
+    longer = (tf.cast(codes >= least, tf.int32) for least in (0x80, 0x800, 0x10000))
+    return 1 + tf.add_n(list(longer))
 
 
 def words_of_characters(words):

@@ -1,0 +1,87 @@
+"""Answers and entities over HTTP, and the commands with such models."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from command_line import command_here
+from fastapi.testclient import TestClient
+
+from tf_transformer.serving import Task, create_app
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "spans" / "bert"
+
+
+@pytest.fixture(autouse=True)
+def without_tracing():
+    """Run every `tf.function` eagerly: tracing takes longer than small models."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def cases(part, number):
+    return json.loads((VECTORS / part / "cases.json").read_text("utf-8"))[number]
+
+
+def test_answers():
+    rows = cases("reader", 0)["answers"]
+    short = [row for row in rows if len(row["context"]) < 40]  # one window here and there
+    with TestClient(create_app(Task(VECTORS / "reader"))) as client:
+
+        def post(questions, contexts):
+            return client.post("/answer", json={"questions": questions, "contexts": contexts})
+
+        questions, contexts = ([row[name] for row in short] for name in ("question", "context"))
+        results = post(questions, contexts).json()["results"]
+        for result, row in zip(results, short, strict=True):
+            assert result.pop("score") == pytest.approx(row["score"], rel=1e-4)
+            assert result == {name: row[name] for name in ("answer", "start", "end")}
+        answer = post(["who", "what"], ["Tom"])
+        assert answer.status_code == 400
+        message = "questions, contexts: expected as many of both, got 2 and 1."
+        assert answer.json() == {"error": message}
+        answer = post(["who", " "], ["Tom", "Tom"])  # one that the model refuses
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("question: expected from 1 to")
+        assert post(["who"], []).status_code == 422
+        assert client.post("/answer", json={"texts": ["Tom"]}).status_code == 422
+
+
+def test_entities():
+    case = cases("tagger", 1)
+    assert case["aggregation"] == "simple"
+    chosen = [number for number, text in enumerate(case["texts"]) if len(text) < 40]
+    with TestClient(create_app(Task(VECTORS / "tagger"))) as client:
+        texts = [case["texts"][number] for number in chosen]
+        results = client.post("/tag", json={"texts": texts}).json()["results"]
+    for result, text, number in zip(results, texts, chosen, strict=True):
+        expected = case["entities"][number]
+        assert [one.pop("score") for one in result["entities"]] == pytest.approx(
+            [one["score"] for one in expected], rel=1e-4
+        )
+        assert result["entities"] == [
+            {"label": one["label"], "start": start, "end": end, "word": text[start:end]}
+            for one in expected
+            for start, end in [(one["start"], one["end"])]
+        ]
+
+
+def test_options_of_export_that_are_refused(tmp_path):
+    for arguments in (["--beam-size", 2], ["--source-language", "en"], ["--weights-dtype", "int8"]):
+        done = command_here("export", VECTORS / "tagger", "--output", tmp_path / "m", *arguments)
+        message = f"{arguments[0]}: expected none with a published model"
+        assert done.returncode == 2 and message in done.stderr.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["reader", "tagger"])
+def test_export(tmp_path, part):
+    tf.config.run_functions_eagerly(False)
+    done = command_here("export", VECTORS / part, "--output", tmp_path / "model")
+    assert done.returncode == 0, done.stderr.decode()
+    task = Task(tmp_path / "model")
+    assert task.name == ("answer" if part == "reader" else "tag")
+    [result] = task([("Where is Tom?", "Tom") if part == "reader" else "Tom"])
+    assert result["answer"] == "Tom" if part == "reader" else result["entities"][0]["word"] == "Tom"
