@@ -94,6 +94,7 @@ def test_entities_of_the_pipeline(without_tracing, kind, number):
     check_entities(tagger.tag(texts), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize("jit_compile", [False, True])  # True pads to buckets
 def test_a_saved_reader(tmp_path, jit_compile):
@@ -104,6 +105,7 @@ def test_a_saved_reader(tmp_path, jit_compile):
     check_answers(call(**texts), rows)
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(2)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_saved_tagger(tmp_path, jit_compile):

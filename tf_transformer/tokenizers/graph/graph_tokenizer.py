@@ -16,7 +16,13 @@ from tf_transformer.tokenizers.graph.decoders import Decoder, frame_of
 from tf_transformer.tokenizers.graph.normalizers import Normalizer
 from tf_transformer.tokenizers.graph.offsets import Offsets
 from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
-from tf_transformer.tokenizers.graph.texts import Texts, lookup_table, num_bytes, starts_where
+from tf_transformer.tokenizers.graph.texts import (
+    Texts,
+    lookup_table,
+    num_bytes,
+    rows_of,
+    starts_where,
+)
 from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
 from tf_transformer.tokenizers.sentencepiece_file import read_sentencepiece
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
@@ -219,18 +225,19 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         lengths = tf.strings.length(distinct, "UTF8_CHAR")
         if self._is_byte_level:
             codes = tf.strings.unicode_decode(words.values, "UTF-8").values
-            source, lengths = tf.repeat(source, num_bytes(codes)), tf.strings.length(distinct)
+            source = tf.gather(source, rows_of(num_bytes(codes)))
+            lengths = tf.strings.length(distinct)
         # Tokens cover their words without gaps.
         end = tf.concat([start[1:], [tf.reduce_sum(lengths)]], axis=0)[: tf.size(start)]
-        begin = tf.gather(tf.cumsum(lengths, exclusive=True), ids.value_rowids())
+        begin = tf.gather(tf.cumsum(lengths, exclusive=True), rows_of(ids.row_lengths()))
         tokens = ids.with_values(tf.stack([ids.values, start - begin, end - begin], axis=1))
         tokens = tf.gather(tokens, index)  # [words of the batch, (ids), 3]
-        word = tokens.value_rowids()
+        word = rows_of(tokens.row_lengths())
         begin = tf.cumsum(tf.gather(lengths, index), exclusive=True)
         ids, start, end = tf.unstack(tokens.values, axis=1)
         begin = tf.gather(begin, word)
         places = [tf.gather(source, begin + start), tf.gather(source, begin + end - 1) + 1]
-        rows = tf.gather(words.value_rowids(), word)
+        rows = tf.gather(rows_of(words.row_lengths()), word)
         ids = tf.RaggedTensor.from_value_rowids(ids, rows, words.nrows(), validate=False)
         places = ids.with_values(tf.stack(places, axis=1))
         return ids, offsets.trimmed(ids, places), ids.with_values(word)

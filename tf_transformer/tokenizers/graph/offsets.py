@@ -12,6 +12,7 @@ from tf_transformer.tokenizers.graph.texts import (
     BYTE_OF_LETTER,
     CharacterTable,
     characters_of,
+    rows_of,
     selected,
     starts_where,
 )
@@ -59,7 +60,8 @@ class Offsets:
             codes, begins, source = selected(~is_space, codes, begins, source)
         if self._prefixes:
             has_one = tf.reduce_any(codes[:, tf.newaxis] == self._prefixes, axis=1)
-            source = tf.repeat(source, 1 + tf.cast(begins & ~has_one, tf.int32))
+            counts = 1 + tf.cast(begins & ~has_one, tf.int32)
+            source = tf.gather(source, rows_of(counts))
         return source
 
     def trimmed(self, ids, offsets):
