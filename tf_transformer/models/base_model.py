@@ -288,14 +288,15 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
         `kept`, int32 (B',), are the indices of those to keep; `room`, an int or int32 (), is
         the number of tokens per sentence that the caches have room for, unless they have more.
         """
-        position, others = state["position"], {k: v for k, v in state.items() if k != "position"}
-        state = tf.nest.map_structure(lambda x: tf.gather(x, kept), others)
+        state = tf.nest.map_structure(
+            lambda x: tf.gather(x, kept) if x.shape.rank else x, state
+        )
         _, beams, length = tf.unstack(tf.shape(state["lineage"]))
         more = tf.maximum(room - length, 0)
         lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)
         slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
         caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
-        return {**state, "position": position, "lineage": lineage, "caches": caches}
+        return {**state, "lineage": lineage, "caches": caches}
 
     def get_config(self):
         return {**super().get_config(), **self._arguments}
