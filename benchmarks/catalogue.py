@@ -389,7 +389,7 @@ BENCHMARKS = [
     Benchmark(
         "bert",
         "load_bert",
-        "time and memory of loading a checkpoint of BERT-base's size",
+        "time and memory of loading BERT-base and GPT-2, compared with reading the file",
         "1 min",
         peers=(OURS,),
         results=("load_bert",),

@@ -1,6 +1,6 @@
-"""A published model's folder with random weights: `python -m benchmarks.decoding.published_folders`.
+"""A published model with random weights, written by transformers.
 
-Runs in an environment with transformers: KIND of `SHAPES`, FOLDER, and optionally "tiny".
+python -m benchmarks.decoding.published_folders KIND FOLDER [tiny]
 """
 
 import sys
@@ -8,7 +8,8 @@ import sys
 import torch
 import transformers
 
-# The class, its configuration, and what replaces it in a tiny model.
+# The class, its configuration, and what replaces it in a tiny model. With weights of the usual
+# standard deviation, 0.02, greedy decoding repeats one token.
 SHAPES = {
     "marian": (
         "Marian",
@@ -27,11 +28,12 @@ SHAPES = {
             "decoder_attention_heads": 8,
             "activation_function": "swish",
             "scale_embedding": True,
+            "init_std": 0.06,
             "max_position_embeddings": 512,
         },
         {"encoder_layers": 1, "decoder_layers": 1},
     ),
-    "gpt2": ("GPT2", {}, {"n_layer": 1, "n_embd": 192}),
+    "gpt2": ("GPT2", {"initializer_range": 0.06}, {"n_layer": 1, "n_embd": 192}),
     "qwen2": (
         "Qwen2",
         {
@@ -44,6 +46,7 @@ SHAPES = {
             "num_attention_heads": 14,
             "num_key_value_heads": 2,
             "tie_word_embeddings": True,
+            "initializer_range": 0.06,
         },
         {"num_hidden_layers": 1},
     ),
@@ -54,7 +57,8 @@ _HEADS = {"Marian": "MarianMTModel", "GPT2": "GPT2LMHeadModel", "Qwen2": "Qwen2F
 def main(kind, folder, size="full"):
     """Write the folder."""
     name, sizes, tiny = SHAPES[kind]
-    config = getattr(transformers, f"{name}Config")(**sizes, **(tiny if size == "tiny" else {}))
+    sizes = sizes if size == "full" else {**sizes, **tiny}
+    config = getattr(transformers, f"{name}Config")(**sizes)
     torch.manual_seed(1)
     getattr(transformers, _HEADS[name])(config).save_pretrained(folder)
 

@@ -3,7 +3,9 @@
 Axes: B batch, K rows per sentence (beams), L cache length in tokens, D model width, V vocabulary.
 """
 
+import contextlib
 import copy
+import gc
 from pathlib import Path
 
 import h5py
@@ -180,6 +182,18 @@ def _check_file(path):
         )
 
 
+@contextlib.contextmanager
+def short_collections():
+    """Make garbage collections skip existing objects: new layers would start several long ones."""
+    frozen = gc.get_freeze_count()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        if not frozen:  # the command line freezes its imports
+            gc.unfreeze()
+
+
 def check_pad_id(pad_id, vocab_size):
     """Return the id of padding after a check."""
     if type(pad_id) is not int or not 0 <= pad_id < vocab_size:
@@ -289,7 +303,7 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
         the number of tokens per sentence that the caches have room for, unless they have more.
         """
         state = tf.nest.map_structure(
-            lambda x: tf.gather(x, kept) if x.shape.rank else x, state
+            lambda x: x if x.shape.rank == 0 else tf.gather(x, kept), state
         )
         _, beams, length = tf.unstack(tf.shape(state["lineage"]))
         more = tf.maximum(room - length, 0)

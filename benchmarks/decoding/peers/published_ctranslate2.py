@@ -16,13 +16,16 @@ class _Names:
     """The part of a tokenizer that the converter reads."""
 
     def __init__(self, case):
-        self._size = case["vocab_size"]
-        self.bos_token = self.eos_token = self.unk_token = f"t{case['end_id']}"
-        self.pad_token = f"t{case['pad_id']}"
+        names = [f"t{id}" for id in range(case["vocab_size"])]
+        if case["translates"]:
+            names[-1] = "<pad>"  # which the converter of Marian leaves out
+        self._names = names
+        self.bos_token = self.eos_token = self.unk_token = names[case["end_id"]]
+        self.pad_token = names[case["pad_id"]]
         self.added_tokens_encoder = {}
 
     def get_vocab(self):
-        return {f"t{id}": id for id in range(self._size)}
+        return {name: id for id, name in enumerate(self._names)}
 
 
 class _Converter(TransformersConverter):

@@ -1,4 +1,4 @@
-"""A published model in ONNX Runtime, exported and run by optimum; int8 by its dynamic quantization."""
+"""A published model in ONNX Runtime, exported and run by optimum; int8 with dynamic ranges."""
 
 import os
 from pathlib import Path
