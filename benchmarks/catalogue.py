@@ -286,6 +286,14 @@ BENCHMARKS = [
         results=("translate",),
     ),
     Benchmark(
+        "decoding",
+        "published",
+        "Marian, GPT-2 and Qwen2 with random weights: tokens per second in 32, 16 and 8 bits",
+        "25 min",
+        peers=(OURS, HF, "ctranslate2-transformers", "optimum-onnx"),
+        results=("published",),
+    ),
+    Benchmark(
         "serving",
         "serving",
         "10,000 requests to the server from 16 clients, compared with CTranslate2 behind it",
@@ -381,7 +389,7 @@ BENCHMARKS = [
     Benchmark(
         "bert",
         "load_bert",
-        "time and memory of loading a checkpoint of BERT-base's size",
+        "time and memory of loading BERT-base and GPT-2, compared with reading the file",
         "1 min",
         peers=(OURS,),
         results=("load_bert",),

@@ -1,8 +1,8 @@
-"""Time and memory of loading a checkpoint of BERT-base's size: `python -m benchmarks load_bert`.
+"""Time and memory of loading BERT-base and GPT-2: `python -m benchmarks load_bert`.
 
-The checkpoint has 109,482,240 random weights in float32, written with `save_pretrained` into a
-temporary folder. Each round loads them in a new process. Writes
-results/PROCESSOR/load_bert.md. Needs `pip install -e ".[bert]"`.
+The checkpoints have random weights in float32, written with `save_pretrained` into a temporary
+folder. Each round loads them in a new process. Writes results/PROCESSOR/load_bert.md. Needs
+`pip install -e ".[bert]"`.
 """
 
 import argparse
@@ -15,9 +15,10 @@ from benchmarks.harness.environments import run
 from benchmarks.harness.report import spread, write_result
 from benchmarks.harness.worker import memory, reset_peak
 
+WEIGHTS = {"BERT-base": 109_482_240, "GPT-2": 124_439_808}
 REMARK = """\
-Medians over the rounds, in brackets the range. Seconds: `Bert.from_pretrained` only; the file is in
-the operating system's cache. `safetensors.numpy.load_file`, which only reads the arrays, runs next
+Medians over the rounds, in brackets the range. Seconds: `load` only; the file is in the operating
+system's cache. `safetensors.numpy.load_file`, which only reads the arrays, runs next
 in the same process; the ratio is that of the two. "Beyond the model": the peak memory of the
 process minus what it holds afterwards, including pages of the mapped file. The unit is the size of
 the file.
@@ -32,13 +33,20 @@ def main(parser, arguments):
     if options.load:
         print(json.dumps(load(options.load)))
         return
+    tables = [REMARK]
     with tempfile.TemporaryDirectory() as folder:
-        write(folder)
-        size = Path(folder, "bert", "model.safetensors").stat().st_size / 2**20
-        rounds = [
-            json.loads(run("tf_transformer", "benchmarks", "load_bert", "--load", f"{folder}/bert"))
-            for _ in range(options.rounds)
-        ]
+        write(Path(folder))
+        for name in WEIGHTS:
+            path = Path(folder, name)
+            size = (path / "model.safetensors").stat().st_size / 2**20
+            command = ("benchmarks", "load_bert", "--load", f"{path}")
+            rounds = [json.loads(run("tf_transformer", *command)) for _ in range(options.rounds)]
+            tables.append(table(f"{name}, {size:,.0f} MiB", rounds, size))
+    write_result("load_bert", "Loading a model", tables, "Each round ran in a new process.")
+
+
+def table(title, rounds, size):
+    """Markdown: the medians of a model of this size in MiB."""
     beyond = [(result["peak"] - result["after"]) / size for result in rounds]
     rows = {
         "seconds": ([result["seconds"] for result in rounds], ".2f"),
@@ -49,20 +57,23 @@ def main(parser, arguments):
         "MiB afterwards": ([result["after"] for result in rounds], ",.0f"),
         "beyond the model, in file sizes": (beyond, ".2f"),
     }
-    lines = [f"| {size:,.0f} MiB | |", "|---|---|"]
-    for name, (values, form) in rows.items():
-        lines.append(f"| {name} | {spread(values, form)} |")
-    setting = "Each round ran in a new process."
-    write_result("load_bert", "Loading BERT-base", [REMARK, "\n".join(lines)], setting)
+    lines = [f"| {title} | |", "|---|---|"]
+    return "\n".join(
+        [*lines, *(f"| {name} | {spread(*values)} |" for name, values in rows.items())]
+    )
 
 
 def write(folder):
-    """A checkpoint with random weights, in FOLDER/bert."""
-    from tf_transformer.models.bert import Bert, BertConfig  # not needed for --help
+    """Models with random weights, in folders below."""
+    from tf_transformer import LanguageModel, architectures, save_pretrained  # not for --help
+    from tf_transformer.models.bert import Bert, BertConfig
 
-    model = Bert(BertConfig())
-    model.build()
-    model.save_pretrained(Path(folder) / "bert")
+    gpt2 = architectures.get("gpt2").choices()
+    models = [Bert(BertConfig())]
+    models.append(LanguageModel(12, 768, 12, 3072, 50257, 1024, architecture=gpt2, pad_id=None))
+    for name, model in zip(WEIGHTS, models, strict=True):
+        model.build()
+        save_pretrained(model, folder / name)
 
 
 def load(folder):
@@ -70,14 +81,15 @@ def load(folder):
     import tensorflow as tf
     from safetensors.numpy import load_file
 
-    from tf_transformer.models.bert import Bert
+    import tf_transformer
 
     tf.random.normal((4, 4))  # what TensorFlow allocates for its first operation
+    tf_transformer.load  # noqa: B018  imported here, like everything that it needs
     reset_peak()
     before, start = memory("VmRSS"), time.perf_counter()
-    model = Bert.from_pretrained(folder)
+    model = tf_transformer.load(folder)
     seconds = time.perf_counter() - start
-    assert model.count_params() == 109_482_240
+    assert model.count_params() == WEIGHTS[Path(folder).name]
     result = {
         "seconds": seconds,
         "before": before,

@@ -17,6 +17,13 @@ LIBRARIES = {
     "jax": ["jax==0.10.2", "numpy"],
     "onnxruntime": ["onnx==1.23.2", "onnxruntime==1.32.0", "numpy"],
     "CTranslate2": ["ctranslate2==4.8.5", "numpy"],
+    "ctranslate2-transformers": [
+        "ctranslate2==4.8.5",
+        "torch==2.13.0",
+        "transformers==4.57.6",
+        "numpy",
+    ],
+    "optimum-onnx": ["optimum-onnx[onnxruntime]==0.1.0", "torch==2.13.0", "numpy"],
     "served": [f"{ROOT}[serve]", "ctranslate2==4.8.5"],
     "scikit-learn": ["scikit-learn", "numpy"],
     "bertviz": ["bertviz==1.4.1", "torch==2.13.0", "ipython", "numpy"],

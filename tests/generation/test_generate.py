@@ -95,6 +95,9 @@ class Uncached(LanguageModel):
         read = tf.zeros((rows, 23), tf.int32)
         return {"prompt": prompt, "read": read, "count": tf.zeros((rows,), tf.int32)}
 
+    def prefill(self, state, start_ids):
+        return state
+
     def step(self, tokens, state):
         read, count, prompt = state["read"], state["count"], state["prompt"]
         here = tf.equal(tf.range(23), count[:, tf.newaxis])

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.one_of(10)  # of the cases of each test
 
 L, END = 8, 2
 PROMPTS = np.array([[5, 7, 5, 7], [9, 3, 0, 0], [0, 0, 0, 0], [4, 0, 0, 0]])
+LONG_PROMPTS = np.array([[5, 7, 5, 7], [9, 3, 4, 0], [3, 3, 8, 0], [4, 6, 11, 9]])
 B = len(PROMPTS)
 RULES = {"start_id": 1, "end_id": END, "max_length": L}
 
@@ -65,8 +66,10 @@ def decoded(step, state, beams, reorder, **options):
     return beam_search(step, state, B, **beams, **options)
 
 
-def cached(model, beams, prompts=PROMPTS, **options):
+def cached(model, beams, prompts=PROMPTS, prefilled=False, **options):
     state = model.start(prompts, L, beams or 1)
+    if prefilled:
+        state = model.prefill(state, tf.fill((B,), RULES["start_id"]))
     return decoded(model.step, state, beams, model.reorder, **options)
 
 
@@ -99,6 +102,38 @@ def same(actual, expected):
 def test_cached_is_uncached(name, beams):
     model = made(CHOICES[name])
     same(cached(model, beams), uncached(model, beams))
+
+
+@pytest.mark.one_of(4)
+@pytest.mark.parametrize("beams", [0, 3])
+@pytest.mark.parametrize("name", CHOICES)
+def test_prompts_read_in_one_pass_give_the_same(name, beams):
+    model = made(CHOICES[name])
+    same(cached(model, beams, LONG_PROMPTS, prefilled=True), uncached(model, beams, LONG_PROMPTS))
+
+
+def test_prefill_reads_what_all_prompts_have():
+    model = made()
+    for prompts, count in ((PROMPTS, 0), (LONG_PROMPTS, 3)):
+        state = model.prefill(model.start(prompts, 0, 3), tf.fill((B,), 1))
+        keys, values = state["caches"][1]
+        assert state["read"] == count and keys.shape == values.shape == (B, 6, count * 3, 2)
+        same(cached(model, 3, prompts, prefilled=True), cached(model, 3, prompts))
+
+
+def test_a_step_does_not_change_its_state():
+    model = made()
+    state = model.start(LONG_PROMPTS, L)
+    state = model.prefill(state, tf.fill((B,), 1)) | {"position": tf.constant(3)}
+    one, other = np.full(B, 5), np.full(B, 7)
+
+    def both():
+        return [model.step(tokens, state)[0] for tokens in (one, other)]
+
+    expected = both()
+    for logits, again in zip(expected, tf.function(both, autograph=False)(), strict=True):
+        np.testing.assert_allclose(again, logits, atol=1e-5)
+    assert all(np.all(cache[:, :, 3:] == 0) for cache in tf.nest.flatten(state["caches"]))
 
 
 def test_cached_logits_are_the_uncached_ones():

@@ -1,8 +1,5 @@
 """Models whose weights are stored in 8 bits and multiplied as integers."""
 
-import contextlib
-import gc
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -11,7 +8,7 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.int8_product import LARGEST, LARGEST_WEIGHT, to_int8
 from tf_transformer.layers.embeddings import TokenEmbedding
 from tf_transformer.layers.feed_forwards import FlatDense
-from tf_transformer.models.base_model import check_merged
+from tf_transformer.models.base_model import check_merged, short_collections
 from tf_transformer.models.bert.encoder import BertEmbeddings
 from tf_transformer.models.bert.heads import BertForMaskedLM
 
@@ -65,7 +62,7 @@ def quantized(model, batches=None):
     if batches is not None:
         _calibrate(copy, products, batches)
     tables = () if isinstance(copy, BertForMaskedLM) else (BertEmbeddings,)  # used by its head
-    with _short_collections():
+    with short_collections():  # Keras collects for each lost variable
         for layer in layers:
             if isinstance(layer, keras.layers.Embedding):
                 _quantize_table(layer)
@@ -80,18 +77,6 @@ def _quantize_table(embedding):
     embedding.quantize("int8")
     embedding.embeddings.assign(rounded)
     embedding.embeddings_scale.assign(LARGEST / ranges)
-
-
-@contextlib.contextmanager
-def _short_collections():
-    """Make garbage collections skip existing objects: Keras collects for each lost variable."""
-    frozen = gc.get_freeze_count()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        if not frozen:  # the command line freezes its imports
-            gc.unfreeze()
 
 
 def _calibrate(model, products, batches):

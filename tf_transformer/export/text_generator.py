@@ -19,6 +19,7 @@ from tf_transformer.generation.decoding import (
     extension,
     first_sentences,
     likeliest,
+    of_any_size,
     refuse_unusable,
     without_unused_ids,
 )
@@ -360,7 +361,10 @@ class TextGenerator(tf.Module):
 
         variables = begin, tf.constant(-1), model, sentences
         _, failed_step, model, sentences = tf.while_loop(
-            lambda position, *_: position < end, extend_all, variables
+            lambda position, *_: position < end,
+            extend_all,
+            variables,
+            shape_invariants=of_any_size(variables),
         )
         refuse_unusable(failed_step)
         ids = tf.concat([sentences["start_id"][:, tf.newaxis], sentences["output"][:, :end]], 1)

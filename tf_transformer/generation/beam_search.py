@@ -11,7 +11,6 @@ from tf_transformer.generation.decoding import decode_loop, gather_rows, refuse_
 from tf_transformer.generation.rules import (
     IMPOSSIBLE,
     DecodingRules,
-    TokenRules,
     best_allowed,
     check_range,
 )
@@ -109,7 +108,7 @@ def beam_search(
         total = tf.reshape(tf.reduce_logsumexp(logits, axis=-1), tf.shape(log_p))  # (B, K)
         unusable = ~tf.math.is_finite(total) & (log_p > IMPOSSIBLE) & ~tf.expand_dims(done, 1)
 
-        if rules.tokens != TokenRules():  # which change log probabilities
+        if rules.tokens.change_logits:  # which change log probabilities
             logits, total = logits - tf.reshape(total, (-1, 1)), tf.zeros_like(total)
         offsets = tf.where(log_p > IMPOSSIBLE, log_p - total, IMPOSSIBLE)
         history = tf.reshape(ids, (-1, length))

@@ -70,6 +70,7 @@ def continue_texts(
     @tf.function(autograph=False)
     def decode():
         state = model.start(prompt, max_length, beam_size or 1)
+        state = model.prefill(state, tf.fill((len(texts),), tokenizer.start_id))
         step = without_unused_ids(model.step, tokenizer.vocab_size)
         if sampling is not None:
             return sample_decode(step, state, len(texts), **sampling, **options)

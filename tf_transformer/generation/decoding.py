@@ -141,7 +141,7 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
     places, room = tf.range(tf.size(sentences["done"])), tf.constant(_FIRST_ROOM)
     position, failed_step = tf.constant(0), tf.constant(-1)
     variables = (sentences["output"], places, position, failed_step, room, state, sentences)
-    shapes = (*_of_any_batch(variables[:5]), _of_any_size(state), _of_any_batch(sentences))
+    shapes = (*_of_any_batch(variables[:5]), of_any_size(state), _of_any_batch(sentences))
     output, _, _, failed_step, *_ = tf.while_loop(
         unfinished, resize_and_run, variables, shape_invariants=shapes
     )
@@ -163,7 +163,7 @@ def _of_any_batch(nest):
     )
 
 
-def _of_any_size(nest):
+def of_any_size(nest):
     return tf.nest.map_structure(lambda x: tf.TensorShape([None] * x.shape.rank), nest)
 
 

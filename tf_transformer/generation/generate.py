@@ -170,8 +170,9 @@ def _start(model, inputs, start_id, beam_size):
         first = asserted(first.to_tensor(shape=(None, 1)), is_there, error)
     elif model.pad_id is not None:
         first = asserted(first, tf.reduce_all(first != model.pad_id), error)
+    first = tf.squeeze(first, 1)
     prompt_lengths = tf.math.count_nonzero(state["prompt"] >= 0, axis=1, dtype=tf.int32)
-    return state, tf.squeeze(first, 1), prompt_lengths
+    return model.prefill(state, first), first, prompt_lengths
 
 
 def _checked_limits(model, limits, prompt_lengths, is_default):

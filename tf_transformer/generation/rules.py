@@ -66,6 +66,11 @@ class TokenRules:
         words = ((self.forced_first, self.forced_last), self.suppressed_first, *self.bad_words)
         return [token for word in words for token in word if token is not None]
 
+    @property
+    def change_logits(self):
+        """bool, whether there is any rule."""
+        return bool(self.ids) or self.repetition_penalty != 1 or self.renormalize
+
 
 @dataclasses.dataclass(frozen=True)
 class DecodingRules:
@@ -203,7 +208,7 @@ def best_allowed(logits, offsets, count, history, position, rules, sentences):
         remedy = "Set it with tf.ensure_shape."
         raise ArgumentError("logits", expected, f"shape {logits.shape}", remedy)
     beams, everything = offsets.shape[-1], offsets.shape[-1] * logits.shape[-1]
-    if rules.no_repeat_ngram or rules.tokens != TokenRules():
+    if rules.no_repeat_ngram or rules.tokens.change_logits:
         of_rows = {name: tf.expand_dims(tf.repeat(x, beams), 1) for name, x in sentences.items()}
         logits = _ruled(logits, history, position, rules, of_rows)
     of_sentences = {name: tf.expand_dims(x, 1) for name, x in sentences.items()}

@@ -112,6 +112,16 @@ class EncoderLayer(HasArchitecture, keras.layers.Layer):
         """
         return self._sublayers(x, lambda y: self.mha.step(y, cache, slot, mask, token_positions))
 
+    def read(self, x):
+        """`call` with `causal=True` on a text (B, T, D), and its keys and values (B, G, T, H)."""
+
+        def attend(y):
+            cache = self.mha.keys_values(y, y)
+            options = {"return_attention_weights": False, "causal": True}
+            return self.mha.attend(y, *cache, **options)[0], cache
+
+        return self._sublayers(x, attend)
+
     def _sublayers(self, x, attend, training=False, tokens=None):
         join = functools.partial(self.residual, training=training, tokens=tokens)
         if self.ffn_before is not None:
@@ -309,6 +319,14 @@ class Encoder(Stack):
             A list with `(keys, values)` for each layer, zeros (B, G, C, H).
         """
         return [layer.mha.empty_cache(batch_size, slots) for layer in self.enc_layers]
+
+    def read(self, ids):
+        """Return the caches after T times `step`, with slots for as many tokens: ids (B, T)."""
+        x, caches = self.embedding(ids, training=False), []
+        for layer in self.enc_layers:
+            x, cache = layer.read(x)
+            caches.append(cache)
+        return caches
 
     def step(self, tokens, caches, position, mask=None):
         """Read one token per row against the cache, as `call` with `causal=True`.

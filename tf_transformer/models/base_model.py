@@ -3,7 +3,9 @@
 Axes: B batch, K rows per sentence (beams), L cache length in tokens, D model width, V vocabulary.
 """
 
+import contextlib
 import copy
+import gc
 from pathlib import Path
 
 import h5py
@@ -180,6 +182,18 @@ def _check_file(path):
         )
 
 
+@contextlib.contextmanager
+def short_collections():
+    """Make garbage collections skip existing objects: new layers would start several long ones."""
+    frozen = gc.get_freeze_count()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        if not frozen:  # the command line freezes its imports
+            gc.unfreeze()
+
+
 def check_pad_id(pad_id, vocab_size):
     """Return the id of padding after a check."""
     if type(pad_id) is not int or not 0 <= pad_id < vocab_size:
@@ -288,14 +302,15 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
         `kept`, int32 (B',), are the indices of those to keep; `room`, an int or int32 (), is
         the number of tokens per sentence that the caches have room for, unless they have more.
         """
-        position, others = state["position"], {k: v for k, v in state.items() if k != "position"}
-        state = tf.nest.map_structure(lambda x: tf.gather(x, kept), others)
+        state = tf.nest.map_structure(
+            lambda x: x if x.shape.rank == 0 else tf.gather(x, kept), state
+        )
         _, beams, length = tf.unstack(tf.shape(state["lineage"]))
         more = tf.maximum(room - length, 0)
         lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)
         slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
         caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
-        return {**state, "position": position, "lineage": lineage, "caches": caches}
+        return {**state, "lineage": lineage, "caches": caches}
 
     def get_config(self):
         return {**super().get_config(), **self._arguments}

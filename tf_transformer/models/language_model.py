@@ -119,10 +119,10 @@ class LanguageModel(DecodingModel):
     def start(self, prompt, max_length, beam_size=1):
         """Create the initial state for `step`, a dict of tensors.
 
-        A prompt is read like the text after it, one token per step: within the prompt, `step`
-        allows only its next token, with probability 1. So every decoding strategy follows the
-        prompt: the decoded text begins with it, and its tokens count for the length but not for the
-        score. A prompt that contains the end token ends there.
+        A prompt is read like the text after it, one token per step, or before by `prefill`. Within
+        the prompt, `step` allows only its next token, with probability 1. So every decoding
+        strategy follows the prompt: the decoded text begins with it, and its tokens count for the
+        length but not for the score. A prompt that contains the end token ends there.
 
         Args:
             prompt: integer tensor (B, P), how each text begins after its start token, with padding
@@ -157,18 +157,58 @@ class LanguageModel(DecodingModel):
         ids = tf.cast(in_vocabulary(ids, size, "prompt"), tf.int32)
         return tf.where(_padded_at_the_end(is_token), ids, -1)
 
+    def prefill(self, state, start_ids):
+        """Read what all prompts of a batch have in one pass, a new state; `step` skips it then.
+
+        Args:
+            state: from `start`.
+            start_ids: int32 (B,), the start tokens.
+        """
+        prompt, lineage = state["prompt"], state["lineage"]
+        count = tf.reduce_min(tf.math.count_nonzero(prompt >= 0, axis=1, dtype=tf.int32))
+        ids = tf.concat([tf.expand_dims(start_ids, 1), prompt], 1)[:, :count]
+        read, beams = self.decoder.read(ids), tf.shape(lineage)[1]
+
+        def filled(new, cache):
+            """The cache with new keys or values, which all beams read in the slots of the first."""
+            slots = [[0, 0], [0, 0], [0, 0], [0, beams - 1], [0, 0]]
+            new = tf.pad(tf.expand_dims(new, 3), slots)  # (B, G, count, K, H)
+            batch_size, (_, heads, _, width) = tf.shape(cache)[0], cache.shape
+            new = tf.reshape(new, (batch_size, heads, count * beams, width))
+            return tf.concat([new, cache[:, :, count * beams :]], 2)
+
+        first = tf.zeros((tf.shape(lineage)[0], beams, count), tf.int32)
+        lineage = tf.concat([first, lineage[:, :, count:]], 2)
+        caches = tf.nest.map_structure(filled, read, state["caches"])
+        return {**state, "read": count, "lineage": lineage, "caches": caches}
+
     def step(self, tokens, state):
         """See `DecodingModel`; within the prompt, logits are 0.0 for its next token, else -inf."""
-        logits, after = super().step(tokens, state)
-        prompt = state["prompt"]
+
+        def step():
+            return super(LanguageModel, self).step(tokens, state)
+
+        def skip():
+            shape = tf.size(tokens), self._arguments["vocab_size"]
+            return tf.zeros(shape, self.compute_dtype), {**state, "position": position + 1}
+
+        position, prompt = state["position"], state["prompt"]
+        if "read" in state:
+            logits, after = tf.cond(position < state["read"], skip, step)
+        else:
+            logits, after = step()
         # Past its end, the prompt has -1.
-        here = tf.equal(tf.range(tf.shape(prompt)[1]), state["position"])
+        here = tf.equal(tf.range(tf.shape(prompt)[1]), position)
         following = (
             tf.reduce_sum(tf.where(here, prompt + 1, 0), axis=1, keepdims=True) - 1
         )  # (B, 1)
         following = tf.repeat(following, tf.shape(state["lineage"])[1], axis=0)  # (B * K, 1)
-        only = tf.where(tf.equal(tf.range(logits.shape[-1]), following), 0.0, -float("inf"))
-        return tf.where(following >= 0, tf.cast(only, logits.dtype), logits), after
+
+        def forced():
+            only = tf.where(tf.equal(tf.range(logits.shape[-1]), following), 0.0, -float("inf"))
+            return tf.where(following >= 0, tf.cast(only, logits.dtype), logits)
+
+        return tf.cond(tf.reduce_any(following >= 0), forced, lambda: logits), after
 
 
 def _padded_at_the_end(is_token):

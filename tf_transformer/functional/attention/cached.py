@@ -13,6 +13,7 @@ from tf_transformer.functional.attention.masks import check_window
 from tf_transformer.functional.attention.plan import use_xla
 from tf_transformer.functional.attention.scaled_dot_product import fold_heads, unfold_heads
 from tf_transformer.functional.attention.whole import whole_attention, whole_attention_by_xla
+from tf_transformer.functional.tracing import in_xla_program, portable_positions
 
 
 def cached_attention(
@@ -69,7 +70,21 @@ def _grouped(attend, times, q, k, v, blocked, bias, weights_wanted):
 
 
 def _put(cache, new, slot):
-    """Write the new rows to their slots; inside an XLA loop this happens in place."""
+    """Write the new rows to their slots; inside a loop this happens in place."""
+    if not in_xla_program() and portable_positions() is None:
+        # Of the operations that write a slice, only this one can reuse the memory of its input.
+        end, first_axes = slot + tf.shape(new)[2], 0b011  # which are written as a whole
+        written = tf.raw_ops.TensorStridedSliceUpdate(
+            input=cache,
+            begin=[0, 0, slot],
+            end=[0, 0, end],
+            strides=[1, 1, 1],
+            value=new,
+            begin_mask=first_axes,
+            end_mask=first_axes,
+        )
+        written.set_shape(cache.shape)
+        return written
     batch, heads, slots, width = tf.unstack(tf.shape(cache))
     first = tf.expand_dims(tf.range(batch * heads) * slots + slot, 1)  # (B * N, 1)
     places = tf.reshape(first + tf.range(tf.shape(new)[2]), (-1, 1))  # (B * N * T, 1)

@@ -17,7 +17,7 @@ from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import bert
-from tf_transformer.models.base_model import check_merged
+from tf_transformer.models.base_model import check_merged, short_collections
 from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, check_fields, read_json
 from tf_transformer.models.bert.checkpoints.files import SafetensorsFile, are_equal, check_weights
 from tf_transformer.models.hugging_face.decoders import DECODERS
@@ -90,11 +90,12 @@ def load(path, *, ignored_fields=(), **changes):
     arguments = family.read({**family.defaults, **given})
     weights = SafetensorsFile(path)
     _check_sizes(path, weights, arguments)
-    model = family.model(**{**arguments, **changes})
-    with keras.StatelessScope():  # which makes the values at its end: random ones take seconds
-        model.build()
-        for weight in model.weights:
-            weight._initializer = _uninitialized
+    with short_collections():
+        model = family.model(**{**arguments, **changes})
+        with keras.StatelessScope():  # which makes the values at its end: random ones take seconds
+            model.build()
+            for weight in model.weights:
+                weight._initializer = _uninitialized
     _load(model, weights, family, arguments)
     return model
 
