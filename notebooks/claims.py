@@ -8,6 +8,7 @@ import json
 import re
 from pathlib import Path
 
+RATE = ", rate "  # between the names of an arm and of its learning rate
 MIME = "application/vnd.tf-transformer.verdict+json"
 CLAIMS = {
     claim["id"]: claim
@@ -39,6 +40,29 @@ def trained(name):
     `trained("heads")["4 of width 16"]["loss"]`, for example.
     """
     return _by_variant(Path(__file__).parent / "trainings" / f"{name}.json")
+
+
+def tuned(name):
+    """The same of each arm at its best learning rate, a factor that is there as "rate"."""
+    return {
+        arm: {**found[best], "rate": float(best.partition(RATE)[2] or 1)}
+        for found in [trained(name)]
+        for arm, best in best_rates({v: one["loss"][0] for v, one in found.items()}).items()
+    }
+
+
+def best_rates(losses):
+    """Of the variants "ARM, rate 2" the best one of each arm, by arm; other variants by their own name.
+
+    Args:
+        losses: variant -> the loss of its first seed.
+    """
+    best = {}
+    for variant, loss in losses.items():
+        arm = variant.partition(RATE)[0]
+        if arm not in best or loss < losses[best[arm]]:
+            best[arm] = variant
+    return best
 
 
 def variants():

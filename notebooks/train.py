@@ -1,8 +1,9 @@
 """Trainings too long for a notebook: `python notebooks/train.py NAME [--seeds 3] [--at-once 2]`.
 
 `trainings/NAME.py` holds VARIANTS, functions by name; each takes a seed, trains, and returns its
-measurements as a dict. Every variant and seed runs in a process of its own, on one core. The
-results go to `trainings/NAME.json`, which `claims.trained` reads; those that are there already are
+measurements as a dict. Variants "ARM, rate 2" and so on are arms at several learning rates: all get
+the first seed, and the one with the lowest loss of each arm the others. Every variant and seed runs
+in a process of its own, on one core. The results go to `trainings/NAME.json`, which `claims.trained` reads; those that are there already are
 kept, so the same command resumes where it stopped.
 """
 
@@ -14,6 +15,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+from claims import best_rates
 
 FOLDER = Path(__file__).parent / "trainings"
 ONE_CORE = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
@@ -58,18 +61,21 @@ def main():
     kept = json.loads(path.read_text("utf-8"))["results"] if path.exists() else {}
     results = {variant: kept.pop(variant, {}) for variant in variants} | kept
     command = f"python notebooks/train.py {options.name} --seeds {options.seeds}"
-    with concurrent.futures.ThreadPoolExecutor(options.at_once) as trainings:
-        started = {
-            trainings.submit(in_a_process, options.name, variant, seed): (variant, str(seed))
-            for seed in range(1, options.seeds + 1)
-            for variant in variants
-            if str(seed) not in results[variant]
-        }
-        for done in concurrent.futures.as_completed(started):
-            variant, seed = started[done]
-            results[variant][seed] = done.result()
-            print(variant, seed, results[variant][seed], flush=True)
-            save(path, command, results)
+    for seed in map(str, range(1, options.seeds + 1)):
+        if seed != "1":
+            losses = {variant: results[variant]["1"].get("loss") for variant in variants}
+            variants = best_rates(losses).values()
+        with concurrent.futures.ThreadPoolExecutor(options.at_once) as trainings:
+            started = {
+                trainings.submit(in_a_process, options.name, variant, seed): variant
+                for variant in variants
+                if seed not in results[variant]
+            }
+            for done in concurrent.futures.as_completed(started):
+                variant = started[done]
+                results[variant][seed] = done.result()
+                print(variant, seed, results[variant][seed], flush=True)
+                save(path, command, results)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Small translators of one layer and one head, with other scores in all of their attention."""
+"""Small translators of one layer and one head, with other scores in all of their attention.
+
+Each at several learning rates.
+"""
 
 from functools import partial
 
@@ -6,11 +9,10 @@ import keras
 import tensorflow as tf
 
 from tf_transformer import Architecture
+from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.attention.scaled_dot_product import scaled_dot_product_attention
 from tf_transformer.functional.attention.scored import additive_attention, multiplicative_attention
-from trainings.translator import trained
-
-WIDTHS = (16, 512)
+from trainings.translator import at_rates, trained
 
 
 def scored(layer, score):
@@ -21,7 +23,8 @@ def scored(layer, score):
     if score == "additive":
         vector = layer.add_weight(shape=(layer.key_dim,), name="score_vector")
 
-    def call(q, k, v, mask=None, return_attention_weights=True, bias=None, causal=False):
+    def call(q, k, v, mask=None, causal=False, k_mask=None, v_mask=None, **_):
+        mask = with_key_masks(mask, k, k_mask, v_mask)
         q, k, v = (tf.expand_dims(x, 1) for x in (q, k, layer.wv(v)))  # an axis of one head
         if score == "additive":
             kernels = layer.wq.kernel, layer.wk.kernel
@@ -42,7 +45,7 @@ def change(model, score):
         scored(layer, score)
 
 
-def with_score(seed, score, width, **options):
+def with_score(seed, rate, score, width, epochs=6):
     """Train with one score and one width of queries and keys."""
     return trained(
         seed,
@@ -50,12 +53,19 @@ def with_score(seed, score, width, **options):
         num_heads=1,
         architecture=Architecture(key_dim=width),
         change=partial(change, score=score),
-        **{"epochs": 4, **options},
+        epochs=epochs,
+        rate=rate,
+        vocabulary=1000,  # to have cheap steps, many of them
+        tokens_per_batch=512,
+        course=200,
     )
 
 
-VARIANTS = {
-    f"{score}, {width}": partial(with_score, score=score, width=width)
-    for width in WIDTHS
-    for score in ("dot", "scaled", "additive")
-}
+# Rates are tried up and down until the loss rises.
+RATES = {"dot": (0.25, 0.5, 1), "scaled": (0.25, 0.5, 1), "additive": (0.5, 1, 2)}
+VARIANTS = at_rates(
+    {
+        f"{score}, 256": (partial(with_score, score=score, width=256), rates)
+        for score, rates in RATES.items()
+    }
+)

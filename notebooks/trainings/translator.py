@@ -4,6 +4,8 @@ English to Chinese, pairs of at most 12 tokens of either side; the sizes are hal
 small preset.
 """
 
+from functools import partial
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -97,11 +99,11 @@ def bleu(model, tokenizer, pairs):
     return score_translations(translations(model, tokenizer, sources), references, "zh")["bleu"]
 
 
-def fit(model, data, epochs, d_model, callbacks=()):
-    """Train a model on batches."""
+def fit(model, data, epochs, d_model, rate=1.0, callbacks=()):
+    """Train a model on batches; `rate` multiplies the learning rate."""
     model.compile(
         keras.optimizers.Adam(
-            InverseSquareRootSchedule(d_model, warmup_steps=400),
+            InverseSquareRootSchedule(d_model, warmup_steps=400, scale=rate),
             beta_2=0.98,
             epsilon=1e-9,
             use_ema=True,  # `fit` ends with the average
@@ -129,6 +131,9 @@ def trained(
     d_model=64,
     num_heads=4,
     dff=256,
+    rate=1.0,
+    vocabulary=4000,
+    tokens_per_batch=1024,
     change=None,
     watch=None,
     also=None,
@@ -141,6 +146,8 @@ def trained(
         seed: int.
         pairs: None for all, or how many of them to train on.
         epochs, layers, d_model, num_heads, dff: ints.
+        rate: float, multiplies the learning rate.
+        vocabulary, tokens_per_batch: ints.
         change: None, or a function that gets the new model and changes it.
         watch: None, or a function of the model, the tokenizer and the validation pairs that is
             called before every epoch and at the end.
@@ -149,7 +156,7 @@ def trained(
         options: further arguments of `Transformer`.
     """
     keras.utils.set_random_seed(seed)
-    tokenizer, train, validation = corpus(pairs)
+    tokenizer, train, validation = corpus(pairs, vocabulary)
     model = Transformer(
         layers,
         d_model,
@@ -168,7 +175,7 @@ def trained(
     if watch is not None:
         look = lambda *_: watch(model, tokenizer, validation)  # noqa: E731
         callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=look, on_train_end=look))
-    fit(model, batches(tokenizer, train), epochs, d_model, callbacks)
+    fit(model, batches(tokenizer, train, tokens_per_batch), epochs, d_model, rate, callbacks)
     found = {
         "loss": loss(model, tokenizer, validation),
         "train_loss": loss(model, tokenizer, train[:2000]),
@@ -178,3 +185,15 @@ def trained(
     for recorded in progress:
         found |= {"course_steps": recorded.steps, "course_losses": recorded.losses}
     return found if also is None else found | also(model, tokenizer, validation)
+
+
+def at_rates(arms):
+    """Arms, each a function of a seed and a rate and the rates to try: variants, a rate each.
+
+    `train.py` trains all of them with the first seed, and the best of every arm with the others.
+    """
+    return {
+        f"{arm}, rate {rate:g}": partial(train, rate=rate)
+        for arm, (train, rates) in arms.items()
+        for rate in rates
+    }
