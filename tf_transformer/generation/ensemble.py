@@ -62,6 +62,10 @@ class Ensemble:
         """The states of all models before the first step; see the models' `start`."""
         return [model.start(inp, max_length, beam_size) for model in self.models]
 
+    def prefill(self, state, start_ids):
+        """See `LanguageModel.prefill`."""
+        return self._each("prefill", state, start_ids)
+
     def step(self, tokens, state):
         """See `Transformer.step`; the logits are log probabilities, float32 (B * K, V)."""
         results = [model.step(tokens, own) for model, own in zip(self.models, state, strict=True)]
