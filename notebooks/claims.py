@@ -43,16 +43,17 @@ def trained(name):
 
 
 def tuned(name):
-    """The same of each arm at its best learning rate, a factor that is there as "rate"."""
+    """The same of each arm at its best learning rate, which is there as "rate"."""
+    found = trained(name)
+    best = best_rates({variant: one["loss"][0] for variant, one in found.items()})
     return {
-        arm: {**found[best], "rate": float(best.partition(RATE)[2] or 1)}
-        for found in [trained(name)]
-        for arm, best in best_rates({v: one["loss"][0] for v, one in found.items()}).items()
+        arm: {**found[variant], "rate": float(variant.partition(RATE)[2])}
+        for arm, variant in best.items()
     }
 
 
 def best_rates(losses):
-    """Of the variants "ARM, rate 2" the best one of each arm, by arm; other variants by their own name.
+    """The best of the variants "ARM, rate 2" of each arm, by arm; other variants by their names.
 
     Args:
         losses: variant -> the loss of its first seed.

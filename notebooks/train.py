@@ -1,10 +1,11 @@
 """Trainings too long for a notebook: `python notebooks/train.py NAME [--seeds 3] [--at-once 2]`.
 
 `trainings/NAME.py` holds VARIANTS, functions by name; each takes a seed, trains, and returns its
-measurements as a dict. Variants "ARM, rate 2" and so on are arms at several learning rates: all get
-the first seed, and the one with the lowest loss of each arm the others. Every variant and seed runs
-in a process of its own, on one core. The results go to `trainings/NAME.json`, which `claims.trained` reads; those that are there already are
-kept, so the same command resumes where it stopped.
+measurements as a dict. Variants such as "ARM, rate 2" are one arm at several learning rates: all
+are trained with the first seed, and the one with the lowest loss with the others too. Every variant
+and seed runs in a process of its own, on one core. The results go to `trainings/NAME.json`, which
+`claims.trained` reads; those that are there already are kept, so the same command resumes where it
+stopped.
 """
 
 import argparse

@@ -61,11 +61,10 @@ def with_score(seed, rate, score, width, epochs=6):
     )
 
 
-# Rates are tried up and down until the loss rises.
+# Tried up and down until the loss rises.
 RATES = {"dot": (0.25, 0.5, 1), "scaled": (0.25, 0.5, 1), "additive": (0.5, 1, 2)}
-VARIANTS = at_rates(
-    {
-        f"{score}, 256": (partial(with_score, score=score, width=256), rates)
-        for score, rates in RATES.items()
-    }
-)
+ARMS = {
+    f"{score}, 256": (partial(with_score, score=score, width=256), rates)
+    for score, rates in RATES.items()
+}
+VARIANTS = at_rates(ARMS)
