@@ -289,7 +289,7 @@ BENCHMARKS = [
         "decoding",
         "published",
         "Marian, GPT-2 and Qwen2 with random weights: tokens per second in 32, 16 and 8 bits",
-        "25 min",
+        "45 min",
         peers=(OURS, HF, "ctranslate2-transformers", "optimum-onnx"),
         results=("published",),
     ),

@@ -450,9 +450,15 @@ def stream_text(model, text, *, max_new_tokens=0, stop=(), seed=0, **sampling):
         tf.errors.InvalidArgumentError: See `TextGenerator.generate`.
 
     Example:
-        >>> model = TextGenerator.from_pretrained("gpt2")  # doctest: +SKIP
-        >>> for piece in stream_text(model, "Once upon a time", stop=["."], temperature=0.8):
-        ...     print(piece, end="", flush=True)  # doctest: +SKIP
+        >>> from tf_transformer import BPETokenizer
+        >>> BPETokenizer.train(["low lower lowest"], vocab_size=262).save("tokenizer.json")
+        >>> tokenizer = GraphTokenizer.from_file("tokenizer.json")
+        >>> model = LanguageModel(1, 8, 2, 16, tokenizer.vocab_size, max_position=9, pad_id=None)
+        >>> model.build()
+        >>> generator = TextGenerator(model, tokenizer, end_id=(), max_new_tokens=3)
+        >>> pieces = [*stream_text(generator, "low", stop=["."], temperature=0.8)]
+        >>> len(pieces) <= 3
+        True
     """
     settings = json.loads(model.settings.numpy())
     if settings["beams"]:

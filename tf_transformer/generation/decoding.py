@@ -164,6 +164,7 @@ def _of_any_batch(nest):
 
 
 def of_any_size(nest):
+    """The shapes of tensors of which only the ranks are known."""
     return tf.nest.map_structure(lambda x: tf.TensorShape([None] * x.shape.rank), nest)
 
 

@@ -39,8 +39,8 @@ class TranslationTokenizer(tf.Module):
         >>> BPETokenizer.train(["low lower"], vocab_size=262).save("tokenizer.json")
         >>> graph = GraphTokenizer.from_file("tokenizer.json")
         >>> tokenizer = TranslationTokenizer(graph, graph, ([], [2]), ([], [2]))
-        >>> tokenizer.encode(["low"]).to_list(), tokenizer.decode([[261, 2]]).numpy().tolist()
-        ([[261, 2]], [b'low'])
+        >>> tokenizer.encode(["low"]).to_list(), tokenizer.decode([[260, 2]]).numpy().tolist()
+        ([[260, 2]], [b'low'])
     """
 
     def __init__(self, source, target, around_source, around_target, codes=None, first_tokens=None):
