@@ -32,6 +32,7 @@ WITHOUT_EXAMPLES = {
     "command.md": "tests/cli/ runs the command",
     "design.md": "reasons",
     "figures.md": "results, included by the site",
+    "gpu.md": "needs a GPU",
     "notes.md": "names, which tests/test_site.py looks up",
     "results.md": "numbers, measured by benchmarks/",
     "versions.md": "what runs with what",
