@@ -81,7 +81,6 @@ def small():
     return model
 
 
-@pytest.mark.one_of(2)
 @every
 def test_outputs_are_those_of_peft(name):
     model, inputs, tokens, expected = loaded(name)
@@ -92,7 +91,6 @@ def test_outputs_are_those_of_peft(name):
     np.testing.assert_allclose(model(inputs)[tokens], expected[tokens], **close)
 
 
-@pytest.mark.one_of(4)
 @every
 def test_what_is_written_is_what_was_read(name, tmp_path):
     model, inputs, _, _ = loaded(name)

@@ -48,7 +48,6 @@ def has_encoder(model):
     return hasattr(model, "encoder")
 
 
-@pytest.mark.one_of(2)
 @every
 def test_outputs_are_those_of_transformers(models, name):
     model, expected = models(name)

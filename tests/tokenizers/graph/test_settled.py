@@ -24,7 +24,6 @@ def settled(graph, rows):
     return [text.decode() for text in graph.settled(tf.ragged.constant(rows, tf.int32)).numpy()]
 
 
-@pytest.mark.one_of(4)
 @pytest.mark.parametrize("pair", KINDS, indirect=True)
 def test_it_stays_and_is_not_late(pair):
     graph, python = pair
