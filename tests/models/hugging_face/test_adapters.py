@@ -106,7 +106,6 @@ def test_what_is_written_is_what_was_read(name, tmp_path):
     np.testing.assert_allclose(again(inputs), model(inputs), rtol=1e-6 * name.startswith("t5"))
 
 
-@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     ("name", "targets", "written"),
     [
@@ -259,7 +258,6 @@ def with_more_tokens(model, folder):
     return with_vocab_size(model, 31)
 
 
-@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     "copied",
     [
@@ -453,7 +451,6 @@ def folder(tmp_path):
 A = "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
 
 
-@pytest.mark.one_of(4)
 @pytest.mark.parametrize(
     ("fields", "tensors", "message"),
     [
