@@ -536,15 +536,15 @@ verdict(
     "C120",
     "holds when",
     answer=(
-        "With wide heads: at width 256 an unscaled translator stays {gap:.1f} nats worse, at its own "
-        "best rate.",
-        "头较宽时成立：宽度 256、各用最好的学习率，不缩放仍高 {gap:.1f} nats。",
+        "Measured only at width 256: without scaling, a translator stays {gap:.1f} nats worse even at "
+        "its own best rate.",
+        "仅在宽度 256 时测过：各用最好的学习率，不缩放仍高 {gap:.1f} nats。",
     ),
     measured=(
         "Translators of one layer and one head, six epochs, each at its best of three learning "
-        "rates ({dot_rate:g} and {scaled_rate:g} of the formula's), nats a token: unscaled "
-        "{dot:.2f}, scaled {scaled:.2f} (gap {gap:.2f}). The last 200 steps took off {dot_fall:.2f} "
-        "and {scaled_fall:.2f}: the gap does not close. Queries and keys begin with variance 1.",
+        "rates (factors {dot_rate:g} and {scaled_rate:g}), nats a token: unscaled {dot:.2f}, scaled "
+        "{scaled:.2f} (gap {gap:.2f}). In the last 200 steps these fell {dot_fall:.2f} and "
+        "{scaled_fall:.2f}: the gap is not closing. Queries and keys begin with variance 1.",
         "一层一个头的小翻译模型，六轮，各取三种学习率中最好的（公式的 {dot_rate:g} 倍和 {scaled_rate:g} 倍），每词元损失：不缩放 {dot:.2f}，缩放 "
         "{scaled:.2f}，相差 {gap:.2f}。最后 200 步分别下降 {dot_fall:.2f} 和 {scaled_fall:.2f}，差距没有缩小。查询和键的各分量初始方差"
         "为 1。",
@@ -1226,18 +1226,18 @@ verdict(
     "C06",
     "holds when",
     answer=(
-        "With wide heads: at width 256, after equal steps, additive attention is {gap:.1f} nats "
-        "better than scaled.",
-        "头较宽时成立：宽度 256、步数相同，加性注意力比缩放点积低 {gap:.1f} nats。",
+        "Measured only at width 256, after equal steps: additive attention is {gap:.1f} nats better "
+        "than scaled dot products.",
+        "仅在宽度 256、步数相同时测过：加性注意力比缩放点积低 {gap:.1f} nats。",
     ),
     measured=(
         "Translators as in C120, each at its best rate, nats a token: additive {additive:.2f}, scaled "
-        "dot {scaled:.2f} (gap {gap:.2f}), dot {dot:.2f}; the last 200 steps took off "
+        "dot {scaled:.2f} (gap {gap:.2f}), dot {dot:.2f}. The last 200 steps gained the first two "
         "{additive_fall:.2f} and {scaled_fall:.2f}. Britz et al. (2017), additive against unscaled: "
-        "22.47 and 21.78 BLEU at 512, 22.10 and 18.22 at 1,024. The cause was not tested.",
+        "22.47 and 21.78 BLEU at 512, 22.10 and 18.22 at 1,024.",
         "翻译模型同 C120，各用最好的学习率，每词元损失：加性 {additive:.2f}，缩放点积 {scaled:.2f}（相差 {gap:.2f}），不缩放的点积 {dot:.2f}；最后 200 "
         "步，前两者分别下降 {additive_fall:.2f} 和 {scaled_fall:.2f}。Britz 等（2017）加性与不缩放点积的 BLEU：512 维为 22.47 和 "
-        "21.78，1,024 维为 22.10 和 18.22。原因没有检验。",
+        "21.78，1,024 维为 22.10 和 18.22。",
     ),
     gap=np.mean(scaled["loss"]) - np.mean(additive["loss"]),
     additive=additive["loss"],

@@ -166,6 +166,7 @@ def test_what_is_refused(without_tracing):
         ({"max_answer_length": 0}, "max_answer_length: expected an integer of at least 1"),
         ({"stride": 2.5}, "stride: expected an integer in"),
         ({"max_length": 61}, "max_length: expected at most 60"),
+        ({"max_length": 0}, "max_length: expected at most 60 .*from 1, got 0"),
     ):
         with pytest.raises(ArgumentError, match=message):
             QuestionAnswerer(model, tokenizer, **{"max_length": 30, **settings})

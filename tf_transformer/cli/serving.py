@@ -104,7 +104,7 @@ def add_serve(commands):
 
 
 def _serve(options):
-    """serve a translator, text generator or model of BERT by HTTP"""
+    """serve a translator, text generator or BERT model over HTTP"""
     require("serve", "fastapi", "uvicorn", "prometheus_client")
     import_tensorflow(optimize_graphs=False, share_operations=False)
     import uvicorn

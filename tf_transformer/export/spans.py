@@ -22,18 +22,39 @@ _QUESTIONS = tf.TensorSpec((None,), tf.string, name="question")
 _CONTEXTS = tf.TensorSpec((None,), tf.string, name="context")
 
 
-def _check_model(model, made):
-    if getattr(model, "published_as", None) != made.published_as:
-        raise ArgumentError("model", f"a {made.__name__}", type(model).__name__)
-
-
 def _parts(texts, rows, start, end):
     """The parts of some texts (B,) that begin and end at characters, all (N,)."""
     texts = tf.gather(repair_utf8(texts), rows)
     return tf.strings.substr(texts, start, tf.maximum(end - start, 0), unit="UTF8_CHAR")
 
 
-class QuestionAnswerer(TextModel):
+class _SpanModel(TextModel):
+    """A model with its tokenizer, whose offsets tell where the tokens are in the text."""
+
+    head = None  # the class of the model
+    longest = None  # the default `max_length`, if the model has more positions
+
+    def __init__(self, model, tokenizer, max_length, jit_compile):
+        if getattr(model, "published_as", None) != self.head.published_as:
+            raise ArgumentError("model", f"a {self.head.__name__}", type(model).__name__)
+        if max_length is None and self.longest:
+            max_length = min(self.longest, model.config.max_length)
+        super().__init__(model, tokenizer, max_length, jit_compile)
+        tokenizer.encode_with_offsets([""])  # refuses a tokenizer without exact ones
+
+    @classmethod
+    def from_pretrained(cls, path, *, ignored_fields=(), unpad=True, **settings):
+        """Load the model from the folder of a checkpoint with a vocabulary.
+
+        Args:
+            path, ignored_fields, unpad: see the model's `from_pretrained`, also for the errors.
+            settings: arguments of the class.
+        """
+        model = cls.head.from_pretrained(path, ignored_fields=ignored_fields, unpad=unpad)
+        return cls(model, read_tokenizer(path), **settings)
+
+
+class QuestionAnswerer(_SpanModel):
     """A `BertForQuestionAnswering` with its tokenizer, as a SavedModel: answers from contexts.
 
     Scores are those of the pipeline "question-answering" of transformers 4: the probability of the
@@ -68,6 +89,7 @@ class QuestionAnswerer(TextModel):
         (['answer', 'end', 'score', 'start'], [1])
     """
 
+    head, longest = BertForQuestionAnswering, _LONGEST_WINDOW
     takes_any_text = False
 
     def __init__(
@@ -82,10 +104,8 @@ class QuestionAnswerer(TextModel):
         align_to_words=True,
         null_answers=False,
     ):
-        _check_model(model, BertForQuestionAnswering)
-        max_length = max_length or min(_LONGEST_WINDOW, model.config.max_length)
         super().__init__(model, tokenizer, max_length, jit_compile)
-        tokenizer.encode_with_offsets([""])  # refuses a tokenizer without exact ones
+        max_length = self._max_length
         numbers = [number for number, _ in special_frame(tokenizer, 2)]
         if numbers[0] is None:
             expected = "one that adds a special token before the question, such as [CLS]"
@@ -104,19 +124,6 @@ class QuestionAnswerer(TextModel):
         # Not a decorator, which would keep only a weak reference to the object.
         signature = [_QUESTIONS, _CONTEXTS]
         self.answer = tf.function(self.answer, input_signature=signature, autograph=False)
-
-    @classmethod
-    def from_pretrained(cls, path, *, ignored_fields=(), unpad=True, **settings):
-        """Load the model from the folder of a checkpoint with a vocabulary.
-
-        Args:
-            path, ignored_fields, unpad: see `BertForQuestionAnswering.from_pretrained`, also for
-                the errors.
-            settings: arguments of the class.
-        """
-        options = {"ignored_fields": ignored_fields, "unpad": unpad}
-        model = BertForQuestionAnswering.from_pretrained(path, **options)
-        return cls(model, read_tokenizer(path), **settings)
 
     def answer(self, question, context):
         """string (B,), (B,) -> `answer` string (B,), `start`, `end` int32, `score` float32.
@@ -235,10 +242,10 @@ def _best(context, row, start, end, score):
     return {**found, "score": tf.gather(total, best)}
 
 
-class TokenClassifier(TextModel):
+class TokenClassifier(_SpanModel):
     """A `BertForTokenClassification` with its tokenizer, as a SavedModel: the entities of texts.
 
-    The labels, scores and places are those of the pipeline "token-classification" ("ner") of
+    The labels, scores and offsets are those of the pipeline "token-classification" ("ner") of
     transformers with its `aggregation_strategy`. Tokens labelled "O" are left out.
 
     Args:
@@ -264,13 +271,13 @@ class TokenClassifier(TextModel):
         ['end', 'label', 'score', 'start', 'word']
     """
 
+    head = BertForTokenClassification
+
     def __init__(
         self, model, tokenizer, max_length=None, jit_compile=None, *, aggregation="simple"
     ):
-        _check_model(model, BertForTokenClassification)
         check_choice("aggregation", aggregation, ("none", "simple", "first", "average", "max"))
         super().__init__(model, tokenizer, max_length, jit_compile)
-        tokenizer.encode_with_offsets([""])  # refuses a tokenizer without exact ones
         self._aggregation = aggregation
         self._before = [number for number, _ in special_frame(tokenizer, 1)].index(None)
         self._num_special = len(special_frame(tokenizer, 1)) - 1
@@ -287,19 +294,6 @@ class TokenClassifier(TextModel):
         self._names = np.array(labels if aggregation == "none" else groups)
         # Not a decorator, which would keep only a weak reference to the object.
         self.tag = tf.function(self.tag, input_signature=[TEXTS], autograph=False)
-
-    @classmethod
-    def from_pretrained(cls, path, *, ignored_fields=(), unpad=True, **settings):
-        """Load the model from the folder of a checkpoint with a vocabulary.
-
-        Args:
-            path, ignored_fields, unpad: see `BertForTokenClassification.from_pretrained`, also for
-                the errors.
-            settings: arguments of the class.
-        """
-        options = {"ignored_fields": ignored_fields, "unpad": unpad}
-        model = BertForTokenClassification.from_pretrained(path, **options)
-        return cls(model, read_tokenizer(path), **settings)
 
     def tag(self, text):
         """string (B,) -> `label`, `word` string (B, E), `score` float32, `start`, `end` int32.

@@ -47,9 +47,9 @@ class TextModel(tf.Module):
         super().__init__(name=type(self).__name__.lower())
         config = model.config
         check_vocabulary(model, tokenizer)
-        self._max_length = max_length or config.max_length
-        if self._max_length > config.max_length:
-            expected = f"at most {config.max_length} (max_position_embeddings)"
+        self._max_length = config.max_length if max_length is None else max_length
+        if self._max_length not in range(1, config.max_length + 1):
+            expected = f"at most {config.max_length} (max_position_embeddings), from 1"
             raise ArgumentError("max_length", expected, max_length)
         self.tokenizer = tokenizer
         # Keep the variables and the bound call, not the model: the weights of a Keras model tracked

@@ -111,6 +111,18 @@ def test_new_positions_fit_the_cache(name):
             cached_attention(**{**arguments, name: tf.zeros(shape)}, cache=cache, slot=0)
 
 
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("slot", [-1, 10, 11])
+def test_new_positions_have_slots_in_the_cache(slot, jit):
+    new, cache = tf.zeros((2, 3, 2, 4)), (tf.zeros((2, 3, 11, 4)),) * 2
+    cached_attention(new, new, new, cache, 9, jit=jit)
+    with pytest.raises(ValueError, match="slot: expected a slot from 0 on with room for all new"):
+        cached_attention(new, new, new, cache, slot, jit=jit)
+    attend = tf.function(lambda slot: cached_attention(new, new, new, cache, slot, jit=jit)[0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="slot: expected a slot from 0 on"):
+        attend(tf.constant(slot))
+
+
 def test_queries_have_the_width_of_the_cache():
     new, cache = tf.zeros((2, 3, 1, 4)), (tf.zeros((2, 3, 11, 4)),) * 2
     with pytest.raises(ValueError, match="q: expected shape .* to match q and the cache"):

@@ -13,6 +13,7 @@ from tf_transformer.functional.attention.masks import check_window
 from tf_transformer.functional.attention.plan import use_xla
 from tf_transformer.functional.attention.scaled_dot_product import fold_heads, unfold_heads
 from tf_transformer.functional.attention.whole import whole_attention, whole_attention_by_xla
+from tf_transformer.functional.ids import asserted
 from tf_transformer.functional.tracing import in_xla_program, portable_positions
 
 
@@ -25,6 +26,7 @@ def cached_attention(
     fixed size, so every step runs the same program. Filled slots never move: beams that fork need
     no copies, only bool masks (B, N, T, C) that show each beam the slots of its own history; then
     `distances` (T, C) are the positions of the tokens in the slots minus those of the queries.
+    A slot outside of the cache raises a ValueError; in a graph, tf.errors.InvalidArgumentError.
     """
     batch, groups, _, width = cache[0].shape
     for name, tensor in (("keys", keys), ("values", values), ("q", q)):
@@ -36,8 +38,14 @@ def cached_attention(
             expected = f"shape {expected}, to match q and the cache"
             raise ArgumentError(name, expected, tuple(tensor.shape))
     check_window(window)
+    slot = tf.convert_to_tensor(slot)
+    if portable_positions() is None:
+        holds = (slot >= 0) & (slot + tf.shape(keys)[2] <= tf.shape(cache[0])[2])
+        expected = "a slot from 0 on with room for all new positions before the cache's end"
+        remedy = "Create a larger cache, for more steps."
+        slot = asserted(slot, holds, ArgumentError("slot", expected, "another", remedy))
     core = _cached_by_xla if use_xla(jit, q.shape, cache[0].shape) else _cached
-    return core(q, keys, values, cache, tf.convert_to_tensor(slot), mask, bias, distances, window)
+    return core(q, keys, values, cache, slot, mask, bias, distances, window)
 
 
 def _cached(q, keys, values, cache, slot, mask, bias, distances, window, attend=whole_attention):

@@ -3,6 +3,7 @@
 B batch (texts), T ids of one text, W distinct words of the batch.
 """
 
+import functools
 from numbers import Integral
 from pathlib import Path
 
@@ -208,10 +209,13 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         """
         return self.locate(_checked_strings(strings))[:2]
 
+    @functools.cached_property
+    def _offsets(self):
+        return Offsets(self._file)
+
     def locate(self, strings):
         """`encode_with_offsets` in a graph, and the number of each token's word, `[B, (T)]`."""
-        offsets = Offsets(self._file)
-        texts = Texts.of(strings)
+        offsets, texts = self._offsets, Texts.of(strings)
         codes, rows = texts.codes
         counts = tf.math.unsorted_segment_sum(tf.ones_like(codes), rows, texts.size)
         texts.source = tf.ragged.range(counts).values
