@@ -75,7 +75,7 @@ def saved(folder, tmp_path_factory):
     return path
 
 
-@pytest.mark.one_of(10)
+@pytest.mark.one_of(16)
 @pytest.mark.parametrize("number", range(len(GROUPS)))
 def test_texts_are_those_of_transformers(number, tmp_path):
     cases = GROUPS[number]
@@ -89,8 +89,19 @@ def test_texts_are_those_of_transformers(number, tmp_path):
         assert found == [case["text"]], case
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(4, len(GROUPS), 4))
+def test_saved_models_of_all_kinds(number, tmp_path):
+    cases = [case for case in GROUPS[number] if not case["stop"]]
+    path = generator_folder(tmp_path / "m", cases[0]["model"], **cases[0]["settings"])
+    TextGenerator.from_pretrained(path).save(tmp_path / "saved")
+    loaded = load_saved_model(tmp_path / "saved")
+    found = loaded.generate(tf.constant([case["prompt"] for case in cases]))
+    assert texts_of(found) == [case["text"] for case in cases]
+
+
 def test_there_are_enough_cases():
-    assert len(GROUPS) == 8 and sum(bool(case["stop"]) for case in CASES) >= 30
+    assert len(GROUPS) == 16 and sum(bool(case["stop"]) for case in CASES) >= 30
     assert sum("\N{REPLACEMENT CHARACTER}" in case["text"] for case in CASES) >= 3
 
 

@@ -103,6 +103,11 @@ MODELS = {
         "T5Config",
         {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
     ),
+    "mt5": (
+        "MT5ForConditionalGeneration",
+        "MT5Config",
+        {**_T5, "num_layers": 3, "num_decoder_layers": 2, "tie_word_embeddings": False},
+    ),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {**_LLAMA, "tie_word_embeddings": True}),
 }
 _SHORT, _LONG = 7, 11

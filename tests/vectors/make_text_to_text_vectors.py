@@ -12,6 +12,7 @@ import io
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import sentencepiece
@@ -23,6 +24,8 @@ FOLDER = Path(__file__).resolve().parent / "text_to_text"
 SOURCES = ["low lower lowest new", "newer newest wide wider", "widest lows news ①"] * 9
 TARGETS = ["bas plus bas neuf", "plus neuf large", "le plus large des bas"] * 9
 TEXTS = ["low  new", "", "wider ①\u0301 ☺☺ low", "lowest lower newer widest low"]
+# The Rust package drops a mark after a character that the model's map changes, SentencePiece not.
+WITHOUT_MARKS = [text.replace("\u0301", "") for text in TEXTS]
 SMALL = {"d_model": 12, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 29}
 SMALL |= {"encoder_attention_heads": 3, "decoder_attention_heads": 3}
 SMALL |= {"encoder_ffn_dim": 17, "decoder_ffn_dim": 17, "init_std": 0.7}
@@ -134,6 +137,73 @@ def m2m100(folder):
     (folder / "special_tokens_map.json").write_text(json.dumps(languages))
 
 
+def pieces_alone(folder, name, texts, tokenizer_class, settings):
+    """A model of SentencePiece, without a tokenizer.json, and the tokenizer that it makes."""
+    folder.mkdir(parents=True)
+    rules = folder / "rules.tsv"
+    rules.write_text("2460\t31\n9\t20\n")
+    model = trained(texts, 50, normalization_rule_tsv=str(rules), **settings)
+    (folder / name).write_bytes(model)
+    rules.unlink()
+    return tokenizer_class.from_pretrained(folder)
+
+
+def mt5(folder):
+    settings = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    texts = [*SOURCES, *TARGETS]
+    tokenizer = pieces_alone(folder, "spiece.model", texts, transformers.T5Tokenizer, settings)
+    config = transformers.MT5Config(
+        **{"vocab_size": len(tokenizer) + 3, "d_model": 12, "d_kv": 5, "d_ff": 17, "num_layers": 2},
+        **{"num_heads": 3, "decoder_start_token_id": 0, "initializer_factor": 3.0},
+    )
+    model = transformers.MT5ForConditionalGeneration(config)
+    model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+    write(folder, model, tokenizer, WITHOUT_MARKS)
+
+
+def bart(folder):
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=290,
+        special_tokens=special,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    inner.train_from_iterator([*SOURCES, *TARGETS], trainer)
+    inner.post_processor = tokenizers.processors.RobertaProcessing(
+        ("</s>", 2), ("<s>", 0), add_prefix_space=False
+    )
+    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "bos_token": "<s>"}
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **names)
+    config = transformers.BartConfig(vocab_size=len(tokenizer), **SMALL)
+    model = transformers.BartForConditionalGeneration(config)
+    model.final_logits_bias[0, 5:259] = -9.0  # bytes, so that the texts are mostly words
+    write(folder, model, tokenizer, TEXTS)
+
+
+def mbart(folder, tokenizer_class=transformers.MBartTokenizer, **settings):
+    name, texts = "sentencepiece.bpe.model", [*SOURCES, *TARGETS]
+    other = pieces_alone(folder, name, texts, transformers.MBart50Tokenizer, {})
+    tokenizer = tokenizer_class.from_pretrained(folder)
+    # Version 5 leaves it out for mBART, as version 4 did not.
+    tokenizer.backend_tokenizer.normalizer = other.backend_tokenizer.normalizer
+    tokenizer.src_lang, tokenizer.tgt_lang = "en_XX", "fr_XX"
+    french = tokenizer.convert_tokens_to_ids("fr_XX")
+    special = {"pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0}
+    special["decoder_start_token_id"] = french if not settings else 2
+    config = transformers.MBartConfig(vocab_size=len(tokenizer), **special, **SMALL)
+    settings = dict.fromkeys(settings, french)
+    model = transformers.MBartForConditionalGeneration(config)
+    write(folder, model, tokenizer, WITHOUT_MARKS, **settings)
+
+
+def mbart50(folder):
+    mbart(folder, transformers.MBart50Tokenizer, forced_bos_token_id=True)
+
+
 def write(folder, model, tokenizer, texts, **settings):
     model.eval()
     model.generation_config.update(max_length=17, num_beams=1, **settings)
@@ -152,12 +222,16 @@ def write(folder, model, tokenizer, texts, **settings):
     if not isinstance(tokenizer, transformers.PreTrainedTokenizerFast):
         cases["targets"] = TARGETS[:3]
         cases["target_ids"] = tokenizer(text_target=TARGETS[:3])["input_ids"]
+    if any(folder.glob("*.model")):  # as in folders that were published before the Rust package
+        (folder / "tokenizer.json").unlink(missing_ok=True)
     text = json.dumps(cases, indent=1, ensure_ascii=False)
     (folder / "cases.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    for make in (marian, t5, nllb, m2m100):
+    for make in (marian, t5, nllb, m2m100, mt5, bart, mbart, mbart50):
+        if sys.argv[1:] and make.__name__ not in sys.argv:
+            continue
+        shutil.rmtree(FOLDER / make.__name__, ignore_errors=True)
         torch.manual_seed(1)
         make(FOLDER / make.__name__)

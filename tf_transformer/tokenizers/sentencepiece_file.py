@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 
+from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart, existing
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
@@ -18,7 +19,8 @@ def read_sentencepiece(path, ids=None, special=()):
         path: str or Path, a file such as `spiece.model` or `source.spm`, of the type "unigram" or
             "bpe".
         ids: dict of piece -> id, the vocabulary of a file such as Marian's `vocab.json`, which
-            replaces the numbers of the model; pieces without an id are unknown.
+            replaces the numbers of the model; pieces without an id are unknown. Or a function that
+            makes it from the list of all pieces.
         special: collection of str, further special tokens among the ids, such as "<pad>".
 
     Returns:
@@ -42,11 +44,19 @@ def read_sentencepiece(path, ids=None, special=()):
         pieces = [_piece(message) for message in model.all(1)]
         parts = _Message(model.last(2, b"")), _Message(model.last(3, b""))
         return TokenizerFile.of(_content(pieces, *parts, ids, special))
-    except UnsupportedPart:
+    except ArgumentError:
         raise
     except (IndexError, TypeError, ValueError) as error:
         expected = "a model of SentencePiece"
         raise UnsupportedPart("path", expected, f"{path}: {error}") from error
+
+
+def fairseq_ids(pieces, added=()):
+    """Ids of models from fairseq, such as XLM-RoBERTa: special tokens, pieces, `added` tokens."""
+    if pieces[:3] != ["<unk>", "<s>", "</s>"]:
+        raise UnsupportedPart.of("pieces", "first <unk>, <s> and </s>", pieces[:3])
+    names = ["<s>", "<pad>", "</s>", "<unk>", *pieces[3:], *added]
+    return {name: number for number, name in enumerate(names)}
 
 
 def _content(pieces, trainer, normalizer, ids, special):
@@ -68,6 +78,7 @@ def _content(pieces, trainer, normalizer, ids, special):
         raise UnsupportedPart.of("pieces", "256 bytes for byte_fallback, else none", got)
     [[unknown, _, _]] = kinds[_UNKNOWN]
     make = _unigram if algorithm == "Unigram" else _bpe
+    ids = ids(texts) if callable(ids) else ids
     numbers = {text: number for number, text in enumerate(texts)} if ids is None else ids
     if unknown not in numbers:
         raise UnsupportedPart.of("vocabulary", f"an id for {unknown!r}", "none")

@@ -6,8 +6,10 @@ import random
 
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
 from loading import close
+from sentencepiece_models import trained_model
 from tiny_bert import TOKENS, randomised
 from tiny_relatives import ROBERTA, relatives_folder, roberta_tokenizer
 from tokenizers.processors import TemplateProcessing
@@ -49,6 +51,36 @@ def test_equals_the_peer(tmp_path, template, max_length, paired):
         ("attention_mask", "attention_mask"),
     ):
         np.testing.assert_array_equal(inputs[name], [getattr(one, field) for one in expected])
+
+
+def test_a_model_of_sentencepiece_alone(tmp_path):
+    texts = ["the cat sat on the mat", "a cat, a mat; ﬁne"] * 9
+    path = tmp_path / "sentencepiece.bpe.model"
+    path.write_bytes(trained_model(texts, vocab_size=40))
+    peer = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    tokenizer = bert.read_tokenizer(tmp_path)
+    assert (tokenizer.pad_id, tokenizer.mask_id) == (1, peer.vocab_size() + 1)
+
+    def expected(text):  # as in fairseq: <s>, <pad>, </s>, <unk>, then the other pieces
+        return [number + 1 if number else 3 for number in peer.encode(text)]
+
+    first, second = "the  mat ☺", "ﬁne cat"
+    single, pair = (
+        bert.text_inputs(tokenizer, [first]),
+        bert.text_inputs(tokenizer, [first], [second]),
+    )
+    rows = [0, *expected(first), 2], [0, *expected(first), 2, 2, *expected(second), 2]
+    assert [row["input_ids"][0].numpy().tolist() for row in (single, pair)] == [*rows]
+    masked = bert.text_inputs(tokenizer, ["the <mask> mat"], mask="<mask>")["input_ids"]
+    row = [0, *expected("the"), tokenizer.mask_id, *expected("mat"), 2]
+    assert masked.numpy().tolist() == [row]
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CamembertTokenizer"}')
+    with pytest.raises(ValueError, match="tokenizer_class: expected one of XLMRobertaTokenizer"):
+        bert.read_tokenizer(tmp_path)
+    path.write_bytes(trained_model(texts, vocab_size=40, bos_id=-1))
+    with pytest.raises(ValueError, match="'pieces' is not supported.*first <unk>, <s> and </s>"):
+        (tmp_path / "tokenizer_config.json").unlink()
+        bert.read_tokenizer(tmp_path)
 
 
 def test_masks_take_the_spaces_before_them(tmp_path):
@@ -93,7 +125,7 @@ def test_a_vocabulary_of_words(tmp_path, name):
 def test_a_vocabulary_of_merges_is_not_enough(tmp_path):
     roberta_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").rename(tmp_path / "vocab.json")
-    with pytest.raises(FileNotFoundError, match="expected tokenizer.json or vocab.txt"):
+    with pytest.raises(FileNotFoundError, match="expected tokenizer.json, vocab.txt or sent"):
         bert.read_tokenizer(tmp_path)
 
 

@@ -8,12 +8,19 @@ import pytest
 import tensorflow as tf
 from loading import VECTORS
 
-from tf_transformer import TranslationTokenizer, generate, generation_settings, load
+from tf_transformer import (
+    TranslationTokenizer,
+    generate,
+    generation_settings,
+    load,
+    save_pretrained,
+)
 from tf_transformer.errors import ArgumentError
 
 FOLDERS = VECTORS / "text_to_text"
 LANGUAGES = {"nllb": ("eng_Latn", "fra_Latn"), "m2m100": ("__en__", "__fr__")}
-KINDS = ("marian", "t5", "nllb", "m2m100")
+LANGUAGES |= dict.fromkeys(("mbart", "mbart50"), ("en_XX", "fr_XX"))
+KINDS = ("marian", "t5", "nllb", "m2m100", "mt5", "bart", "mbart", "mbart50")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +35,7 @@ def read():
     return make
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids(read, kind):
     tokenizer, cases = read(kind)
@@ -37,7 +44,7 @@ def test_ids(read, kind):
         assert tokenizer.encode_targets(cases["targets"]).to_list() == cases["target_ids"]
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(8)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("name", "beams"), [("greedy", 1), ("beams", 3)])
 def test_generated_texts(read, kind, name, beams):
@@ -55,6 +62,34 @@ def test_special_tokens_in_a_text_are_plain_text(read):
     assert pad not in ids
     [new] = tokenizer.encode(["new"]).to_list()
     assert tokenizer.decode([[pad, *new, pad]]).numpy()[0] == b"new"
+
+
+def test_tokens_for_masked_spans_of_t5(read, tmp_path):
+    tokenizer = read("mt5")[0].source
+    size = tokenizer.vocab_size
+    found = [tokenizer.special_tokens[f"<extra_id_{n}>"] for n in (0, 1, 99)]
+    assert found == [size - 1, size - 2, size - 100]
+    [ids] = tokenizer.encode(["low <extra_id_1>"], parse_special_tokens=True).to_list()
+    assert ids[-1] == size - 2
+    shutil.copy(FOLDERS / "mt5" / "spiece.model", tmp_path)
+    for count, expected in ((0, size - 100), (7, size - 93)):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"extra_ids": count}))
+        assert TranslationTokenizer.from_pretrained(tmp_path).vocab_size == expected
+    (tmp_path / "tokenizer_config.json").write_text('{"extra_ids": -1}')
+    with pytest.raises(ArgumentError, match="extra_ids: expected a whole number, at least 0"):
+        TranslationTokenizer.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_model_keeps_its_tokenizer(tmp_path, kind):
+    save_pretrained(load(FOLDERS / kind), tmp_path / "model", tokenizer_from=FOLDERS / kind)
+    languages = LANGUAGES.get(kind, ())
+    there, here = (
+        TranslationTokenizer.from_pretrained(path, *languages)
+        for path in (FOLDERS / kind, tmp_path / "model")
+    )
+    assert here.source._file.content == there.source._file.content
+    assert here.target._file.content == there.target._file.content
 
 
 def test_languages():
@@ -86,7 +121,7 @@ def test_codes_in_a_text_of_marian(read):
 
 
 def test_folders_that_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="or source.spm"):
+    with pytest.raises(FileNotFoundError, match="source.spm, spiece.model or sent.*got none"):
         TranslationTokenizer.from_pretrained(tmp_path)
 
     def refused(kind, file, text, message):
@@ -99,5 +134,9 @@ def test_folders_that_are_refused(tmp_path):
     refused("marian", "target_vocab.json", "{}", "one vocabulary for both sides")
     refused("marian", "vocab.json", '{"</s>": 0, "<unk>": 2}', "the ids from 0 on, each once")
     refused("marian", "target.spm", "", "normal pieces and one that is unknown")
+    config = json.loads((FOLDERS / "mbart" / "config.json").read_text())
+    config["vocab_size"] += 1
+    message = "vocab_size: expected 59 or 86 in .*got 60"
+    refused("mbart", "config.json", json.dumps(config), message)
     languages = '{"additional_special_tokens": ["fr"]}'
     refused("m2m100", "special_tokens_map.json", languages, r"languages in .*'fr'")

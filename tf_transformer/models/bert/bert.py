@@ -4,9 +4,7 @@ Axes: B batch, T length, N heads, D hidden size, L layers, M tokens.
 """
 
 import dataclasses
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -26,20 +24,11 @@ from tf_transformer.models.bert.attention import (
     without_drawing,
 )
 from tf_transformer.models.bert.bert_config import FAMILIES, BertConfig
+from tf_transformer.models.bert.checkpoints.files import copy_side_files
 from tf_transformer.models.bert.checkpoints.loading import Checkpoint, save_folder
 from tf_transformer.models.bert.encoder import BertEmbeddings, BertEncoder
 from tf_transformer.models.bert.text_inputs import INPUTS, checked_inputs, dense_inputs
 
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",  # of RoBERTa
-    "merges.txt",
-    "sentencepiece.bpe.model",  # of XLM-RoBERTa
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "sentence_bert_config.json",  # maximum length of a text
-)
 # Parts of a model that a checkpoint may lack.
 _ON_TOP = (
     "bert/pooler/",
@@ -204,10 +193,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
             with_prefix = self.head_scope != "no head"
             save_folder(beside, names, config, self.published_as, with_prefix, self.architecture)
             self.write_side_files(beside)
-            source = Path(folder if tokenizer_from is None else tokenizer_from)
-            for name in _TOKENIZER_FILES:
-                if (source / name).is_file():
-                    shutil.copy(source / name, beside)
+            copy_side_files(folder if tokenizer_from is None else tokenizer_from, beside)
 
     def write_side_files(self, folder):
         """Write additional files of a subclass into `folder`, a Path."""

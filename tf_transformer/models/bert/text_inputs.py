@@ -3,6 +3,7 @@
 Axes: B batch, T length.
 """
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -14,12 +15,17 @@ import tensorflow as tf
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # no public name
 
 from tf_transformer.data.files import replacing
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
 from tf_transformer.functional.ids import as_ids, asserted, dense
 from tf_transformer.models.bert.checkpoints.config_files import TOKENIZER, check_fields, read_json
-from tf_transformer.tokenizers import GraphTokenizer, WordPieceTokenizer, bert_pipeline
-from tf_transformer.tokenizers.graph.models import GraphWordPiece
+from tf_transformer.tokenizers import (
+    GraphTokenizer,
+    WordPieceTokenizer,
+    bert_pipeline,
+    read_sentencepiece,
+)
 from tf_transformer.tokenizers.graph.texts import characters_of, literal, replaced
+from tf_transformer.tokenizers.sentencepiece_file import fairseq_ids
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
@@ -105,15 +111,17 @@ def read_tokenizer(folder, lowercase=None):
     """Read the tokenizer of a checkpoint folder, as a `GraphTokenizer`.
 
     Args:
-        folder: str or Path; its `tokenizer.json` is read, or else its `vocab.txt`.
+        folder: str or Path; its `tokenizer.json` is read, or else its `vocab.txt`, or
+            XLM-RoBERTa's `sentencepiece.bpe.model`.
         lowercase: bool, whether a `vocab.txt` belongs to an "uncased" model; None uses
             `tokenizer_config.json`, whose `strip_accents` and `tokenize_chinese_chars` also apply,
             or else the vocabulary: if it has a capital letter, the model is cased.
 
     Raises:
-        FileNotFoundError: If the folder has neither file.
+        FileNotFoundError: If the folder has none of these files.
         ValueError: If a file is invalid, see `GraphTokenizer.from_file` and
-            `WordPieceTokenizer.load_vocabulary`, or a `vocab.txt` is not for BERT's tokenizer.
+            `WordPieceTokenizer.load_vocabulary`, or belongs to another tokenizer than BERT's or
+            XLM-RoBERTa's.
 
     Example:
         >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\nhello")
@@ -122,7 +130,7 @@ def read_tokenizer(folder, lowercase=None):
     """
     file = read_tokenizer_file(folder, lowercase)
     path = Path(folder) / "tokenizer.json"
-    return GraphTokenizer.from_file(path) if path.is_file() else GraphWordPiece(file)
+    return GraphTokenizer.from_file(path) if path.is_file() else GraphTokenizer.of(file)
 
 
 def read_tokenizer_file(folder, lowercase=None):
@@ -134,8 +142,13 @@ def read_tokenizer_file(folder, lowercase=None):
         file = TokenizerFile.read(path.with_name("tokenizer.json"))
         _check_agreement(file, settings, path)
         return file
+    pieces = path.with_name("sentencepiece.bpe.model")
+    if not vocabulary.is_file() and pieces.is_file():
+        check_choice("tokenizer_class", settings.get("tokenizer_class"), _XLM_ROBERTA)
+        return _xlm_roberta(pieces)
     if not vocabulary.is_file():
-        raise MissingFileError("folder", "tokenizer.json or vocab.txt", "neither", place=folder)
+        expected = "tokenizer.json, vocab.txt or sentencepiece.bpe.model"
+        raise MissingFileError("folder", expected, "none of them", place=folder)
     if lowercase is None:
         lowercase = settings.get("do_lower_case", not _has_capitals(vocabulary))
     _check_settings(settings, path)
@@ -144,6 +157,19 @@ def read_tokenizer_file(folder, lowercase=None):
     file = TokenizerFile.read_vocabulary(vocabulary, pipeline)
     _refuse_added_tokens(path.parent, settings, file)
     return file
+
+
+_XLM_ROBERTA = ("XLMRobertaTokenizer", "XLMRobertaTokenizerFast", None)
+
+
+def _xlm_roberta(path):
+    """The vocabulary of an XLM-RoBERTa; Conneau et al. 2020."""
+    ids = functools.partial(fairseq_ids, added=["<mask>"])
+    content = read_sentencepiece(path, ids, ("<pad>", "<mask>")).content
+    frame = {"type": "RobertaProcessing", "cls": ["<s>", 0], "sep": ["</s>", 2]}
+    for token in content["added_tokens"]:
+        token["lstrip"] = token["content"] == "<mask>"  # it takes the spaces before it
+    return TokenizerFile.of({**content, "post_processor": frame})
 
 
 def _refuse_added_tokens(folder, settings, file):

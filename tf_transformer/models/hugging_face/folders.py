@@ -5,7 +5,6 @@ import json
 import math
 import re
 import reprlib
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +18,12 @@ from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import bert
 from tf_transformer.models.base_model import check_merged, short_collections
 from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, check_fields, read_json
-from tf_transformer.models.bert.checkpoints.files import SafetensorsFile, are_equal, check_weights
+from tf_transformer.models.bert.checkpoints.files import (
+    SafetensorsFile,
+    are_equal,
+    check_weights,
+    copy_side_files,
+)
 from tf_transformer.models.hugging_face.decoders import DECODERS
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.language_model import LanguageModel
@@ -212,20 +216,7 @@ def save_pretrained(model, folder, tokenizer_from=None):
         text = json.dumps(config, indent=2, ensure_ascii=False)
         (beside / "config.json").write_text(text + "\n", encoding="utf-8")
         save_file(tensors, beside / "model.safetensors", metadata={"format": "pt"})
-        for name in _SIDE_FILES:
-            if (source / name).is_file():
-                shutil.copy(source / name, beside)
-
-
-_SIDE_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "generation_config.json",
-)
+        copy_side_files(source, beside)
 
 
 def _special_ids(config):

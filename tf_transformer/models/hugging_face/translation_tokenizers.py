@@ -11,13 +11,9 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
 from tf_transformer.functional.ids import asserted
 from tf_transformer.models.bert.checkpoints.config_files import read_json
-from tf_transformer.tokenizers import (
-    GraphSentencePieceBPE,
-    GraphSentencePieceUnigram,
-    GraphTokenizer,
-    read_sentencepiece,
-)
+from tf_transformer.tokenizers import GraphTokenizer, read_sentencepiece
 from tf_transformer.tokenizers.graph.graph_tokenizer import framed
+from tf_transformer.tokenizers.sentencepiece_file import fairseq_ids
 
 # eng_Latn, en_XX, __en__
 _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+|__[a-z]{2,3}__")
@@ -58,7 +54,10 @@ class TranslationTokenizer(tf.Module):
 
     @classmethod
     def from_pretrained(cls, path, source_language=None, target_language=None):
-        """Read the tokenizers of a folder: `tokenizer.json`, or Marian's and M2M100's files.
+        """Read the tokenizers of a folder: `tokenizer.json`, or the models of SentencePiece.
+
+        Without a `tokenizer.json`, Marian has `source.spm` and `target.spm`, T5 `spiece.model`, and
+        M2M100 and mBART `sentencepiece.bpe.model`.
 
         Args:
             path: str or Path.
@@ -80,11 +79,17 @@ class TranslationTokenizer(tf.Module):
             languages = {
                 n: t for t, n in tokenizer.special_tokens.items() if _LANGUAGE.fullmatch(t)
             }
-        elif (path / "sentencepiece.bpe.model").is_file() and (path / "vocab.json").is_file():
-            tokenizer, languages = _m2m100(path)
+        elif (path / "spiece.model").is_file():
+            tokenizer, languages = _t5(path), {}
+            frame = [None, tokenizer.end_id]
+        elif (path / "sentencepiece.bpe.model").is_file():
+            has_ids = (path / "vocab.json").is_file()
+            tokenizer, languages = (_m2m100 if has_ids else _mbart)(path)
             frame = [min(languages), None, tokenizer.end_id]
+            if [*languages.values()] == _MBART.split():
+                frame = [None, tokenizer.end_id, min(languages)]
         else:
-            expected = "tokenizer.json, or source.spm, or sentencepiece.bpe.model with vocab.json"
+            expected = "tokenizer.json, source.spm, spiece.model or sentencepiece.bpe.model"
             raise MissingFileError("path", expected, "none of them", place=path)
         ids = {token: number for number, token in languages.items()}
         given = {"source_language": source_language, "target_language": target_language}
@@ -105,7 +110,7 @@ class TranslationTokenizer(tf.Module):
         if target_language is not None:
             file = path / "tokenizer_config.json"
             kind = read_json(file).get("tokenizer_class") if file.is_file() else None
-            is_start = kind in ("MBartTokenizer", "MBartTokenizerFast")
+            is_start = frame[0] is None or kind in ("MBartTokenizer", "MBartTokenizerFast")
             field = "decoder_start_token_id" if is_start else "forced_bos_token_id"
             first = {field: ids[target_language]}
         return cls(tokenizer, tokenizer, *around, first_tokens=first)
@@ -120,7 +125,7 @@ class TranslationTokenizer(tf.Module):
         ids = _vocabulary(path)
         codes = {token: n for token, n in ids.items() if token[:2] == ">>" and token[-2:] == "<<"}
         source, target = (
-            _graph(read_sentencepiece(path / f"{side}.spm", ids, ("</s>", "<pad>")))
+            GraphTokenizer.of(read_sentencepiece(path / f"{side}.spm", ids, ("</s>", "<pad>")))
             for side in ("source", "target")
         )
         around = [], [source.end_id]
@@ -180,11 +185,6 @@ def _vocabulary(path):
     return ids
 
 
-def _graph(file):
-    is_bpe = file.model["type"] == GraphSentencePieceBPE.model_type
-    return (GraphSentencePieceBPE if is_bpe else GraphSentencePieceUnigram)(file)
-
-
 def _m2m100(path):
     """The tokenizer, and its languages by their ids, which follow those of the vocabulary."""
     ids = _vocabulary(path)
@@ -195,4 +195,49 @@ def _m2m100(path):
     languages = {len(ids) + number: name for number, name in enumerate(names)}
     ids |= {name: number for number, name in languages.items()}
     special = ("<pad>", "</s>", *names)
-    return _graph(read_sentencepiece(path / "sentencepiece.bpe.model", ids, special)), languages
+    return GraphTokenizer.of(
+        read_sentencepiece(path / "sentencepiece.bpe.model", ids, special)
+    ), languages
+
+
+def _t5(path):
+    """The tokenizer: the pieces, then the tokens that stand for masked spans, the first one last.
+
+    Raffel et al. 2020, section 3.1.4.
+    """
+    file = path / "tokenizer_config.json"
+    count = (read_json(file) if file.is_file() else {}).get("extra_ids", 100)
+    if type(count) is not int or count < 0:
+        raise ArgumentError("extra_ids", f"a whole number, at least 0, in {file}", f"{count!r}")
+    extra = [f"<extra_id_{number}>" for number in reversed(range(count))]
+
+    def ids(pieces):
+        return {name: number for number, name in enumerate([*pieces, *extra])}
+
+    return GraphTokenizer.of(read_sentencepiece(path / "spiece.model", ids, extra))
+
+
+# Liu et al. 2020, table 1, in the order of their ids. They follow a text.
+_MBART = """ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR
+lt_LT lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN"""
+# Tang et al. 2020, table 1, after those. All precede a text.
+_MBART50 = """af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL
+ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"""
+
+
+def _mbart(path):
+    """The tokenizer, and its languages by their ids."""
+    size = read_json(path / "config.json").get("vocab_size")
+    names = _MBART.split(), f"{_MBART} {_MBART50}".split()
+
+    def ids(pieces):
+        found = [fairseq_ids(pieces, [*added, "<mask>"]) for added in names]
+        for each in found:
+            if len(each) == size:
+                return each
+        expected = f"{len(found[0])} or {len(found[1])} in {path}/config.json"
+        raise ArgumentError("vocab_size", expected, f"{size!r}")
+
+    special = ("<pad>", "<mask>", *names[1])
+    file = read_sentencepiece(path / "sentencepiece.bpe.model", ids, special)
+    return GraphTokenizer.of(file), {n: t for t, n in file.special_tokens.items() if t in names[1]}

@@ -381,10 +381,21 @@ final_layer/kernel                        lm_head.weight
     left_over=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
     factor=_t5_factor,
 )
+# Xue et al. 2021, section 3.1: as T5 1.1. transformers 5 writes `tie_word_embeddings: true`, also
+# where the output projection is another matrix, as it always is here.
+_MT5 = _T5._replace(
+    published_as="MT5ForConditionalGeneration",
+    defaults={
+        **_T5.defaults,
+        **{"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6},
+        **{"feed_forward_proj": "gated-gelu", "scale_decoder_outputs": False},
+    },
+)
 TRANSLATORS = {
     "marian": _MARIAN,
     "bart": _BART,
     "mbart": _MBART,
     "m2m_100": _M2M100,
     "t5": _T5,
+    "mt5": _MT5,
 }

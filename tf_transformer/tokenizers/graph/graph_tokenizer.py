@@ -101,14 +101,19 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         """
         is_sentencepiece = Path(path).suffix in (".model", ".spm")
         file = (read_sentencepiece if is_sentencepiece else TokenizerFile.read)(path)
-        # By its exported name, since the module of a subclass imports this one.
-        chosen = getattr(package, f"Graph{file.model['type']}") if cls is GraphTokenizer else cls
         try:
-            return chosen(file)
+            return cls.of(file)
         except UnsupportedPart as error:
             expected = "a file that can run in a graph"
             remedy = f"{error} The Python tokenizer can read a tokenizer.json."
             raise UnsupportedPart("path", expected, path, remedy) from error
+
+    @classmethod
+    def of(cls, file):
+        """Return the graph tokenizer for the model of a `TokenizerFile`."""
+        # By its exported name, since the module of a subclass imports this one.
+        made = getattr(package, f"Graph{file.model['type']}") if cls is GraphTokenizer else cls
+        return made(file)
 
     @property
     def vocabulary(self):

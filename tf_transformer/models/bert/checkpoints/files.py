@@ -4,6 +4,7 @@ import glob
 import math
 import os
 import re
+import shutil
 import struct
 import threading
 from pathlib import Path
@@ -325,3 +326,29 @@ def are_equal(file, one, other):
     """Whether two tensors of a file are equal floats."""
     floats = {file.dtypes[one], file.dtypes[other]} <= file.floats
     return floats and np.array_equal(file.read(one), file.read(other))
+
+
+_SIDE_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",  # BERT
+    "vocab.json",  # GPT-2, RoBERTa, Marian, M2M100
+    "merges.txt",
+    "source.spm",  # Marian
+    "target.spm",
+    "sentencepiece.bpe.model",  # XLM-RoBERTa, mBART, M2M100
+    "spiece.model",  # T5, ALBERT
+    "tokenizer.model",  # Llama
+    "chat_template.jinja",
+    "generation_config.json",
+    "sentence_bert_config.json",  # maximum length of a text
+)
+
+
+def copy_side_files(source, folder):
+    """Copy what a folder has for its texts: the tokenizer and the settings of generation."""
+    for name in _SIDE_FILES:
+        if (Path(source) / name).is_file():
+            shutil.copy(Path(source) / name, folder)
