@@ -22,7 +22,10 @@ from tf_transformer.functional.attention import scored
 from tf_transformer.functional.attention.cached import cached_attention
 
 T, S = 131, 149
-pytestmark = pytest.mark.one_of(4)  # of the cases of each test
+pytestmark = [
+    pytest.mark.one_of(3, "parts"),
+    pytest.mark.one_of(4),  # of the cases of each test
+]
 TILED = AttentionPlan("blockwise", query_block=32, key_block=64)
 WINDOWED = AttentionPlan("windowed", query_block=16)
 NOT_PLAIN = re.compile(

@@ -8,6 +8,8 @@ from random_weights import randomize
 
 from tf_transformer import BPETokenizer, LanguageModel, continue_texts, with_vocab_size
 
+pytestmark = pytest.mark.one_of(3, "parts")
+
 TEXTS = ["low new", "", "newest 新"]
 
 

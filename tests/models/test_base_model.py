@@ -24,6 +24,8 @@ from tf_transformer.models.bert import (
 )
 from tf_transformer.training import FusedAdam, MaskedAccuracy, RDrop, SmoothedCrossentropy
 
+pytestmark = pytest.mark.one_of(3, "parts")
+
 IDS = tf.constant([[1, 4, 5, 2], [1, 6, 2, 0]])
 
 

@@ -9,6 +9,8 @@ from random_weights import randomize
 from tf_transformer import Architecture, LanguageModel, Transformer, bert, with_vocab_size
 from tf_transformer.compression.quantization import quantized
 
+pytestmark = pytest.mark.one_of(3, "parts")
+
 V, MORE = 13, 17
 IDS = tf.constant([[2, 7, 3, 0, 0], [1, 12, 5, 4, 2]])
 NEW_IDS = tf.constant([[2, 16, 3, 0, 0], [1, 13, 5, 14, 15]])

@@ -26,6 +26,8 @@ from tf_transformer.export.translation.folder import (
 )
 from tf_transformer.tokenizers import GraphBPE, Tokenizer
 
+pytestmark = pytest.mark.one_of(3, "served")
+
 STRANGE = [
     "I love you.",
     "",

@@ -13,7 +13,10 @@ import tensorflow as tf
 from tf_transformer.functional.attention.complex_attention import complex_attention
 from tf_transformer.functional.attention.plan import AttentionPlan, attention_plan
 
-pytestmark = pytest.mark.one_of(4)  # of the cases of each test
+pytestmark = [
+    pytest.mark.one_of(3, "parts"),
+    pytest.mark.one_of(4),  # of the cases of each test
+]
 
 B, N, T, S, H = 2, 3, 7, 11, 5
 PLANS = {

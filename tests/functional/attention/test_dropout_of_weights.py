@@ -15,6 +15,8 @@ from attention_plans import (
 
 from tf_transformer import scaled_dot_product_attention
 
+pytestmark = pytest.mark.one_of(3, "parts")
+
 
 @pytest.mark.one_of(10)
 @every_plan

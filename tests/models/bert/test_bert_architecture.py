@@ -37,7 +37,10 @@ from tf_transformer import (
 )
 from tf_transformer.models.bert.attention import PaddedLayout, tokens_in
 
-pytestmark = pytest.mark.one_of(10)  # of the cases of each test
+pytestmark = [
+    pytest.mark.one_of(3, "parts"),
+    pytest.mark.one_of(10),  # of the cases of each test
+]
 
 
 @pytest.mark.one_of(10)
