@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from tf_transformer import __version__
 from tf_transformer.errors import ArgumentError, message_of_graph
 from tf_transformer.export.saving import load_saved_model
-from tf_transformer.export.spans import span_model
+from tf_transformer.export.spans import text_model_for
 from tf_transformer.export.text_generator import ALL, TextGenerator, stream_text
 from tf_transformer.export.translation.translate_texts import translate_texts
 from tf_transformer.export.translation.translator import cores
@@ -177,11 +177,13 @@ class Task:
     """An exported model and what it does: translate, classify, embed, answer, tag or generate.
 
     Args:
-        folder: str or Path of the SavedModel of a `Translator`, `TextClassifier`,
-            `EarlyExitClassifier`, `TextEncoder`, `QuestionAnswerer`, `TokenClassifier` or
-            `TextGenerator`, or of a published model for one of the last three, see their
+        folder: str or Path of the SavedModel of a `Translator`, `EarlyExitClassifier`,
+            `TextClassifier`, `TextEncoder`, `QuestionAnswerer`, `TokenClassifier` or
+            `TextGenerator`, or of a published model for one of the last five, see their
             `from_pretrained`; anything else raises a ValueError.
         beam: bool, whether a translator searches with beams; ValueError for another model.
+        languages: `source_language` and `target_language` of a published translator, see
+            `TextGenerator.from_pretrained`; ValueError for another model.
 
     Attributes:
         name: "translate", "classify", "embed", "answer", "tag" or "generate", the path of the
@@ -189,11 +191,14 @@ class Task:
         threads: int, batches to compute at the same time.
     """
 
-    def __init__(self, folder, beam=False):
-        if (Path(folder) / "config.json").is_file():
-            self._model = (span_model(folder) or TextGenerator).from_pretrained(folder)
-        else:
-            self._model = load_saved_model(folder)
+    def __init__(self, folder, beam=False, **languages):
+        is_published = (Path(folder) / "config.json").is_file()
+        made = text_model_for(folder) or TextGenerator
+        if languages and not (is_published and made is TextGenerator):
+            got = f"another, {folder}"
+            raise ArgumentError(", ".join(languages), "a published translator", got)
+        load = made.from_pretrained if is_published else load_saved_model
+        self._model = load(folder, **languages)
         self._beam = beam
         kinds = {"translate": "translate", "classify": "classify", "encode": "embed"}
         kinds |= {name: name for name in ("answer", "tag", "generate")}

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from fastapi.testclient import TestClient
+from loading import VECTORS
 from small_generators import generator_folder
 
 from tf_transformer.serving import Limits, Refused, Task, create_app
@@ -194,6 +195,17 @@ def test_what_the_model_refuses(task, stream):
         ):
             answer = post(**body, stream=stream)
             assert answer.status_code == 400 and answer.json()["error"].startswith(message)
+
+
+def test_a_translator_with_languages():
+    folder = VECTORS / "text_to_text" / "mbart"
+    cases = json.loads((folder / "cases.json").read_text("utf-8"))
+    with pytest.raises(ValueError, match="source_language: expected one of"):
+        Task(folder)
+    translator = Task(folder, source_language="en_XX", target_language="fr_XX")
+    options = {"max_new_tokens": 0, "stop": []}
+    [found] = translator([(cases["texts"][0], options)])
+    assert found["continuation"] == cases["greedy"][0]
 
 
 def test_new_tokens_by_default(task):

@@ -1,13 +1,18 @@
 """Answers and entities over HTTP, and the commands with such models."""
 
+import dataclasses
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from command_line import command_here
 from fastapi.testclient import TestClient
+from tiny_bert import CONFIG, TOKENS, randomised
 
+from tf_transformer import MaskFiller, TextClassifier, TextEncoder, bert
+from tf_transformer.export.spans import text_model_for
 from tf_transformer.serving import Task, create_app
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "spans" / "bert"
@@ -85,3 +90,43 @@ def test_export(tmp_path, part):
     assert task.name == ("answer" if part == "reader" else "tag")
     [result] = task([("Where is Tom?", "Tom") if part == "reader" else "Tom"])
     assert result["answer"] == "Tom" if part == "reader" else result["entities"][0]["word"] == "Tom"
+
+
+def published(made, tmp_path):
+    """The folder of a small checkpoint of a class with its vocabulary."""
+    model = randomised(made(dataclasses.replace(CONFIG, labels=("no", "yes"))))
+    model.save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS), "utf-8")
+    return tmp_path
+
+
+def test_a_checkpoint_with_classes(tmp_path):
+    folder = published(bert.BertForSequenceClassification, tmp_path)
+    texts = TOKENS[5:8]
+    expected = TextClassifier.from_pretrained(folder).classify(texts)
+    with TestClient(create_app(Task(folder))) as client:
+        results = client.post("/classify", json={"texts": texts}).json()["results"]
+    assert [row["label"].encode() for row in results] == expected["label"].numpy().tolist()
+    printed = command_here("classify", *texts, "--model", folder).stdout.decode().splitlines()
+    likeliest = tf.reduce_max(expected["probabilities"], 1).numpy()
+    assert printed == [
+        f"{row['label']}\t{probability:.4f}\t{text}"
+        for row, probability, text in zip(results, likeliest, texts, strict=True)
+    ]
+    with pytest.raises(ValueError, match="source_language: expected a published translator"):
+        Task(folder, source_language="en_XX")
+
+
+def test_a_checkpoint_without_a_head(tmp_path):
+    folder = published(bert.Bert, tmp_path)
+    expected = TextEncoder.from_pretrained(folder).encode(TOKENS[5:8])
+    with TestClient(create_app(Task(folder))) as client:
+        results = client.post("/embed", json={"texts": TOKENS[5:8]}).json()["results"]
+    np.testing.assert_allclose([row["vector"] for row in results], expected, rtol=1e-6)
+
+
+def test_a_checkpoint_that_cannot_be_served(tmp_path):
+    folder = published(bert.BertForMaskedLM, tmp_path)
+    assert text_model_for(folder) is MaskFiller
+    with pytest.raises(ValueError, match="model: expected an exported translator, classifier"):
+        Task(folder)

@@ -67,7 +67,9 @@ def add_classification(commands):
 
     add = add_command(commands, "classify", _classify).add_argument
     add("text", nargs="*", help="texts")
-    model = "the output of finetune or of litert, or a SavedModel"
+    model = (
+        "the output of finetune or of litert, a SavedModel, or a checkpoint with a head for classes"
+    )
     add("--model", metavar="FOLDER", required=True, help=model)
 
 
@@ -210,14 +212,19 @@ def _classifier(folder):
         return classify_lite
     inside = folder / "saved_model"
     folder = inside if inside.is_dir() else folder
-    if not (folder / "saved_model.pb").is_file():
-        raise MissingFileError("--model", "the output of finetune", folder)
+    is_saved, is_published = ((folder / n).is_file() for n in ("saved_model.pb", "config.json"))
+    if not (is_saved or is_published):
+        expected = "the output of finetune, or a checkpoint with a head for classes"
+        raise MissingFileError("--model", expected, folder)
+    if is_published:
+        require("bert", "safetensors")
     import_tensorflow()
     import tensorflow as tf
 
+    from tf_transformer.export import TextClassifier
     from tf_transformer.export.saving import load_saved_model
 
-    model = load_saved_model(folder)
+    model = (load_saved_model if is_saved else TextClassifier.from_pretrained)(folder)
 
     def classify(text):
         answer = model.classify(tf.constant([text]))

@@ -70,9 +70,9 @@ def add_export(commands):
 def _export(options):
     """write the SavedModel of a run or a decoder, or an exported model with other settings"""
     import_tensorflow()
-    from tf_transformer.export.spans import span_model
+    from tf_transformer.export.spans import text_model_for
 
-    if any(is_published(folder) or span_model(folder) for folder in options.folder):
+    if any(is_published(folder) or text_model_for(folder) for folder in options.folder):
         _export_published(options)
         return
     languages_of(options, is_published=False)
@@ -103,11 +103,11 @@ def _export_published(options):
     require("bert", "safetensors")
     from tf_transformer.data.files import check_replaceable
     from tf_transformer.export import TextGenerator
-    from tf_transformer.export.spans import span_model
+    from tf_transformer.export.spans import text_model_for
 
     if len(options.folder) > 1 or options.output is None:
         raise ArgumentError("folder, --output", "one published model and a folder", "others")
-    made = span_model(*options.folder)
+    made = text_model_for(*options.folder)
     names = {} if made else _OF_DECODER
     others = [name for name in (*_DECODING, "weights_dtype") if name not in names]
     others += LANGUAGES if made else ()

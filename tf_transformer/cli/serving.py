@@ -5,8 +5,11 @@ from pathlib import Path
 
 from tf_transformer.cli.arguments import (
     add_command,
+    add_language_arguments,
     add_model_argument,
     given,
+    is_published,
+    languages_of,
     model_path,
     option,
 )
@@ -96,6 +99,7 @@ def add_serve(commands):
     add_model_argument(serve)
     add = serve.add_argument
     add("--beam", action="store_true", help="translate with beam search")
+    add_language_arguments(serve)
     host = "0.0.0.0 to accept requests from other machines (default: 127.0.0.1)"
     add("--host", default="127.0.0.1", help=host)
     add("--port", type=int, default=8000, help="(default: 8000)")
@@ -112,7 +116,8 @@ def _serve(options):
     from tf_transformer.serving import Limits, Task, create_app
 
     limits = Limits(**given(options, _LIMITS))
-    task = Task(model_path(options.model), beam=options.beam)
+    languages = languages_of(options, is_published(options.model))
+    task = Task(model_path(options.model), beam=options.beam, **languages)
     print(f"POST http://{options.host}:{options.port}/{task.name}, see /docs", flush=True)
     address = {"host": options.host, "port": options.port}
     app = create_app(task, limits)

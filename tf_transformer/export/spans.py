@@ -10,11 +10,17 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check_choice
-from tf_transformer.export.text_models import TEXTS, TextModel
+from tf_transformer.export.text_models import (
+    TEXTS,
+    MaskFiller,
+    TextClassifier,
+    TextEncoder,
+    TextModel,
+)
 from tf_transformer.functional.ids import asserted
 from tf_transformer.models.bert import BertForQuestionAnswering, BertForTokenClassification
-from tf_transformer.models.bert.checkpoints.config_files import read_json
-from tf_transformer.models.bert.text_inputs import pad_segments, read_tokenizer, special_frame
+from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, read_json
+from tf_transformer.models.bert.text_inputs import pad_segments, special_frame
 from tf_transformer.tokenizers.graph.texts import repair_utf8, selected, starts_where
 
 _LONGEST_WINDOW, _LONGEST_OVERLAP = 384, 128
@@ -31,7 +37,6 @@ def _parts(texts, rows, start, end):
 class _SpanModel(TextModel):
     """A model with its tokenizer, whose offsets tell where the tokens are in the text."""
 
-    head = None  # the class of the model
     longest = None  # the default `max_length`, if the model has more positions
 
     def __init__(self, model, tokenizer, max_length, jit_compile):
@@ -41,17 +46,6 @@ class _SpanModel(TextModel):
             max_length = min(self.longest, model.config.max_length)
         super().__init__(model, tokenizer, max_length, jit_compile)
         tokenizer.encode_with_offsets([""])  # refuses a tokenizer without exact ones
-
-    @classmethod
-    def from_pretrained(cls, path, *, ignored_fields=(), unpad=True, **settings):
-        """Load the model from the folder of a checkpoint with a vocabulary.
-
-        Args:
-            path, ignored_fields, unpad: see the model's `from_pretrained`, also for the errors.
-            settings: arguments of the class.
-        """
-        model = cls.head.from_pretrained(path, ignored_fields=ignored_fields, unpad=unpad)
-        return cls(model, read_tokenizer(path), **settings)
 
 
 class QuestionAnswerer(_SpanModel):
@@ -358,13 +352,21 @@ class TokenClassifier(_SpanModel):
         return {"serving_default": self.tag}
 
 
-def span_model(folder):
-    """The class here for a checkpoint with such a head, or None for any other folder."""
+def text_model_for(folder):
+    """The class here for the checkpoint of a BERT or a relative, by its head; None for others."""
     file = Path(folder) / "config.json"
-    names = file.is_file() and read_json(file).get("architectures")
+    content = read_json(file) if file.is_file() else {}
+    names = content.get("architectures")
     name = str(names[0]) if isinstance(names, list) and len(names) == 1 else ""
-    kinds = {"ForQuestionAnswering": QuestionAnswerer, "ForTokenClassification": TokenClassifier}
-    return next((made for ending, made in kinds.items() if name.endswith(ending)), None)
+    kinds = {
+        "ForMaskedLM": MaskFiller,
+        "ForQuestionAnswering": QuestionAnswerer,
+        "ForSequenceClassification": TextClassifier,
+        "ForTokenClassification": TokenClassifier,
+        "Model": TextEncoder,
+    }
+    found = next((made for ending, made in kinds.items() if name.endswith(ending)), None)
+    return found if content.get("model_type") in ("bert", "albert", *RELATIVES) else None
 
 
 def _grouped(begins, rows, start, end):

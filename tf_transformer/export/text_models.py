@@ -20,7 +20,12 @@ from tf_transformer.export.compile_for import (
 from tf_transformer.export.saving import save_module
 from tf_transformer.functional.ids import asserted
 from tf_transformer.functional.tracing import has_accelerator
-from tf_transformer.models.bert import BertForMaskedLM, SentenceEncoder
+from tf_transformer.models.bert import (
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertWithExits,
+    SentenceEncoder,
+)
 from tf_transformer.models.bert.checkpoints.config_files import (
     SENTENCE_BERT,
     check_fields,
@@ -38,6 +43,7 @@ INPUT_SPECS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name i
 class TextModel(tf.Module):
     """Base class of the SavedModels of BERT; subclasses add functions and their `signatures`."""
 
+    head = None  # the class of the model
     takes_any_text = True  # whether `serving_default` takes texts alone, and all of them
 
     # `function` replaces the model's call; it takes `settings` as further arguments.
@@ -63,6 +69,17 @@ class TextModel(tf.Module):
         buckets = SMALL_ROWS, bucket_lengths(self._max_length)
         self._call = BucketedFunction(by_xla, plain, INPUT_SPECS, *buckets, jit_compile, settings)
         self.warm_up = self._call.warm_up
+
+    @classmethod
+    def from_pretrained(cls, path, *, ignored_fields=(), unpad=True, **settings):
+        """Load the model from the folder of a checkpoint with a vocabulary.
+
+        Args:
+            path, ignored_fields, unpad: see the model's `from_pretrained`, also for the errors.
+            settings: arguments of the class.
+        """
+        model = cls.head.from_pretrained(path, ignored_fields=ignored_fields, unpad=unpad)
+        return cls(model, read_tokenizer(path), **settings)
 
     def compute(self, text, *settings):
         """Run the model on texts: string (B,) -> outputs (B, ...); T may be a bucket length."""
@@ -203,6 +220,8 @@ class TextClassifier(TextModel):
         ([1, 2], [1])
     """
 
+    head = BertForSequenceClassification
+
     def __init__(self, model, tokenizer, max_length=None, jit_compile=None, **options):
         super().__init__(model, tokenizer, max_length, jit_compile, **options)
         self._config = model.config
@@ -261,6 +280,8 @@ class EarlyExitClassifier(TextClassifier):
         [3]
     """
 
+    head = BertWithExits
+
     def __init__(
         self, model, tokenizer, max_length=None, jit_compile=None, *, patience=None, entropy=0.0
     ):
@@ -313,6 +334,7 @@ class MaskFiller(TextModel):
         ([1, 2], [1, 2])
     """
 
+    head = BertForMaskedLM
     takes_any_text = False
 
     def __init__(self, model, tokenizer, max_length=None, jit_compile=None):
@@ -330,17 +352,6 @@ class MaskFiller(TextModel):
         [self._mask] = (token.content for token in tokenizer.added_tokens if token.id == mask_id)
         # Not a decorator, which would keep only a weak reference: `MaskFiller(...).fill(texts)`.
         self.fill = tf.function(self.fill, input_signature=[TEXTS, _TOP_K], autograph=False)
-
-    @classmethod
-    def from_pretrained(cls, path, *, jit_compile=None, **changes):
-        """Load the model from the folder of a checkpoint with a vocabulary.
-
-        Args:
-            path, changes: see `BertForMaskedLM.from_pretrained`, also for the errors.
-            jit_compile: see `TextEncoder`.
-        """
-        model = BertForMaskedLM.from_pretrained(path, **changes)
-        return cls(model, read_tokenizer(path), None, jit_compile)
 
     def fill(self, text, top_k=5):
         """string (B,) -> `tokens` string (B, top_k), the likeliest first, `scores` float32.
