@@ -74,7 +74,7 @@ class QuestionAnswerer(_SpanModel):
             number is out of range; see also `TextEncoder`.
 
     Example:
-        >>> from tf_transformer.models.bert import BertConfig
+        >>> from tf_transformer.models.bert import BertConfig, read_tokenizer
         >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
         >>> model = BertForQuestionAnswering(BertConfig(7, 8, 1, 2, 9))
         >>> model.build()
@@ -257,7 +257,7 @@ class TokenClassifier(_SpanModel):
             offsets, or the aggregation is unknown; see also `TextEncoder`.
 
     Example:
-        >>> from tf_transformer.models.bert import BertConfig
+        >>> from tf_transformer.models.bert import BertConfig, read_tokenizer
         >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
         >>> model = BertForTokenClassification(BertConfig(7, 8, 1, 2, 9, labels=("O", "B-PER")))
         >>> model.build()
