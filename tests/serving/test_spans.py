@@ -11,7 +11,8 @@ from command_line import command_here
 from fastapi.testclient import TestClient
 from tiny_bert import CONFIG, TOKENS, randomised
 
-from tf_transformer import MaskFiller, TextClassifier, TextEncoder, bert
+from tf_transformer import EarlyExitClassifier, MaskFiller, TextClassifier, TextEncoder, bert
+from tf_transformer.cli.arguments import model_path
 from tf_transformer.export.spans import text_model_for
 from tf_transformer.serving import Task, create_app
 
@@ -115,6 +116,19 @@ def test_a_checkpoint_with_classes(tmp_path):
     ]
     with pytest.raises(ValueError, match="source_language: expected a published translator"):
         Task(folder, source_language="en_XX")
+
+
+def test_the_output_of_fine_tuning_is_served(tmp_path):
+    (tmp_path / "saved_model").mkdir()
+    assert model_path(tmp_path) == tmp_path / "saved_model"
+    (tmp_path / "saved_model.pb").touch()
+    assert model_path(tmp_path) == tmp_path
+
+
+def test_a_checkpoint_with_exits(tmp_path):
+    folder = published(bert.BertWithExits, tmp_path)
+    answer = EarlyExitClassifier.from_pretrained(folder, entropy=2.0).classify(TOKENS[5:8])
+    assert answer["layers"].numpy().tolist() == [1, 1, 1]
 
 
 def test_a_checkpoint_without_a_head(tmp_path):

@@ -77,8 +77,8 @@ def model_path(folder):
     from tf_transformer.export.translation.folder import shipped_model
 
     path = Path(folder) if folder else shipped_model("en-zh")
-    inside = path / "saved_model"  # a run's folder is also accepted
-    return inside if (path / "run.json").is_file() and inside.is_dir() else path
+    inside = path / "saved_model"  # the folder of a run or of `finetune` is also accepted
+    return inside if inside.is_dir() and not (path / "saved_model.pb").is_file() else path
 
 
 def is_published(folder):

@@ -67,9 +67,7 @@ def add_classification(commands):
 
     add = add_command(commands, "classify", _classify).add_argument
     add("text", nargs="*", help="texts")
-    model = (
-        "the output of finetune or of litert, a SavedModel, or a checkpoint with a head for classes"
-    )
+    model = "the output of finetune or litert, a SavedModel, or a checkpoint of a classifier"
     add("--model", metavar="FOLDER", required=True, help=model)
 
 
@@ -214,7 +212,7 @@ def _classifier(folder):
     folder = inside if inside.is_dir() else folder
     is_saved, is_published = ((folder / n).is_file() for n in ("saved_model.pb", "config.json"))
     if not (is_saved or is_published):
-        expected = "the output of finetune, or a checkpoint with a head for classes"
+        expected = "the output of finetune, or a checkpoint of a classifier"
         raise MissingFileError("--model", expected, folder)
     if is_published:
         require("bert", "safetensors")

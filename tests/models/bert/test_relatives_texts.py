@@ -74,6 +74,11 @@ def test_a_model_of_sentencepiece_alone(tmp_path):
     masked = bert.text_inputs(tokenizer, ["the <mask> mat"], mask="<mask>")["input_ids"]
     row = [0, *expected("the"), tokenizer.mask_id, *expected("mat"), 2]
     assert masked.numpy().tolist() == [row]
+    added = tmp_path / "added_tokens.json"
+    added.write_text('{"newest": 42}')
+    with pytest.raises(ValueError, match="no added tokens without a tokenizer.json.*newest"):
+        bert.read_tokenizer(tmp_path)
+    added.unlink()
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CamembertTokenizer"}')
     with pytest.raises(ValueError, match="tokenizer_class: expected one of XLMRobertaTokenizer"):
         bert.read_tokenizer(tmp_path)

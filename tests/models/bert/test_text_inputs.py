@@ -169,7 +169,7 @@ class TestTokenizerOfAFolder:
             ('{"stem": true}', "stem: expected only known fields in .*tokenizer_config.json"),
             (
                 '{"added_tokens_decoder": {"6": {"content": "good", "special": false}}}',
-                r"expected no added tokens next to a vocab.txt, got \['good'\]",
+                r"expected no added tokens without a tokenizer.json, got \['good'\]",
             ),
             ('{"do_lower', "expected a JSON object in .*tokenizer_config.json"),
         ],

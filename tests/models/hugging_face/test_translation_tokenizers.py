@@ -107,6 +107,37 @@ def test_languages():
         TranslationTokenizer.from_pretrained(FOLDERS / "marian", "fra")
 
 
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [("mbart", "decoder_start_token_id"), ("mbart50", "forced_bos_token_id")],
+)
+def test_targets_and_their_first_token(read, kind, field):
+    tokenizer, cases = read(kind)
+    english, french = (tokenizer.source.special_tokens[code] for code in LANGUAGES[kind])
+    expected = [[french if n == english else n for n in row] for row in cases["ids"]]
+    assert tokenizer.encode_targets(cases["texts"]).to_list() == expected
+    assert tokenizer.first_tokens == {field: french}
+
+
+def test_a_language_after_the_text_is_no_start_of_nllb(tmp_path):
+    folder = shutil.copytree(FOLDERS / "nllb", tmp_path / "nllb")
+    content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    content["post_processor"]["single"].append(content["post_processor"]["single"].pop(0))
+    (folder / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+    tokenizer = TranslationTokenizer.from_pretrained(folder, "eng_Latn", "fra_Latn")
+    english, french = (tokenizer.source.special_tokens[code] for code in LANGUAGES["nllb"])
+    assert tokenizer.encode(["new"]).to_list()[0][-2:] == [2, english]
+    assert tokenizer.first_tokens == {"forced_bos_token_id": french}
+
+
+@pytest.mark.parametrize("kind", ["marian", "m2m100", "mt5", "mbart"])
+def test_added_tokens_are_refused(tmp_path, kind):
+    folder = shutil.copytree(FOLDERS / kind, tmp_path / kind)
+    (folder / "added_tokens.json").write_text('{"newest": 999}')
+    with pytest.raises(ArgumentError, match="no added tokens without a tokenizer.json.*newest"):
+        TranslationTokenizer.from_pretrained(folder, *LANGUAGES.get(kind, ()))
+
+
 def test_codes_in_a_text_of_marian(read):
     tokenizer, _ = read("marian")
     ids = tokenizer.encode(["low", ">>fra<<low", ">>deu<< low", "low >>deu<<"]).to_list()

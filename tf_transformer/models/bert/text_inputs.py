@@ -145,7 +145,9 @@ def read_tokenizer_file(folder, lowercase=None):
     pieces = path.with_name("sentencepiece.bpe.model")
     if not vocabulary.is_file() and pieces.is_file():
         check_choice("tokenizer_class", settings.get("tokenizer_class"), _XLM_ROBERTA)
-        return _xlm_roberta(pieces)
+        file = _xlm_roberta(pieces)
+        refuse_added_tokens(path.parent, settings, file)
+        return file
     if not vocabulary.is_file():
         expected = "tokenizer.json, vocab.txt or sentencepiece.bpe.model"
         raise MissingFileError("folder", expected, "none of them", place=folder)
@@ -155,7 +157,7 @@ def read_tokenizer_file(folder, lowercase=None):
     chinese = settings.get("tokenize_chinese_chars", True)
     pipeline = bert_pipeline(lowercase, settings.get("strip_accents"), chinese)
     file = TokenizerFile.read_vocabulary(vocabulary, pipeline)
-    _refuse_added_tokens(path.parent, settings, file)
+    refuse_added_tokens(path.parent, settings, file)
     return file
 
 
@@ -172,8 +174,8 @@ def _xlm_roberta(path):
     return TokenizerFile.of({**content, "post_processor": frame})
 
 
-def _refuse_added_tokens(folder, settings, file):
-    """Refuse added tokens with a `vocab.txt`: only a `tokenizer.json` fully defines them."""
+def refuse_added_tokens(folder, settings, file):
+    """Refuse further tokens next to a vocabulary: only a `tokenizer.json` fully defines them."""
     described = settings.get("added_tokens_decoder") or {}
     further = folder / "added_tokens.json"
     further = read_json(further) if further.is_file() else {}
@@ -186,7 +188,7 @@ def _refuse_added_tokens(folder, settings, file):
         expected = f"content and special of each token in {folder}"
         raise ArgumentError("added_tokens_decoder", expected, f"{error!r}") from error
     if found:
-        expected = "no added tokens next to a vocab.txt"
+        expected = "no added tokens without a tokenizer.json"
         remedy = "Save the tokenizer as tokenizer.json, which defines it fully."
         raise ArgumentError("folder", expected, found[:5], remedy, place=folder)
 
@@ -204,7 +206,7 @@ def _check_settings(settings, path):
         return token.get("content") if isinstance(token, dict) else token
 
     plain = {name: content(v) if name.endswith("_token") else v for name, v in settings.items()}
-    plain.pop("added_tokens_decoder", None)  # see `_refuse_added_tokens`
+    plain.pop("added_tokens_decoder", None)  # see `refuse_added_tokens`
     if str(plain.get("tokenizer_class")).startswith("DistilBert"):  # whose model has no segments
         plain.pop("model_input_names", None)
     check_fields(plain, TOKENIZER, path)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
 from tf_transformer.functional.ids import asserted
 from tf_transformer.models.bert.checkpoints.config_files import read_json
+from tf_transformer.models.bert.text_inputs import refuse_added_tokens
 from tf_transformer.tokenizers import GraphTokenizer, read_sentencepiece
 from tf_transformer.tokenizers.graph.graph_tokenizer import framed
 from tf_transformer.tokenizers.sentencepiece_file import fairseq_ids
@@ -73,6 +74,8 @@ class TranslationTokenizer(tf.Module):
         path = Path(path)
         if (path / "source.spm").is_file():
             return cls._marian(path, source_language or target_language)
+        file = path / "tokenizer_config.json"
+        kind = read_json(file).get("tokenizer_class") if file.is_file() else None
         if (path / "tokenizer.json").is_file():
             tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
             frame = [number for number, _ in tokenizer.frame()]
@@ -87,7 +90,7 @@ class TranslationTokenizer(tf.Module):
             tokenizer, languages = (_m2m100 if has_ids else _mbart)(path)
             frame = [min(languages), None, tokenizer.end_id]
             if [*languages.values()] == _MBART.split():
-                frame = [None, tokenizer.end_id, min(languages)]
+                kind, frame = "MBartTokenizer", [None, tokenizer.end_id, min(languages)]
         else:
             expected = "tokenizer.json, source.spm, spiece.model or sentencepiece.bpe.model"
             raise MissingFileError("path", expected, "none of them", place=path)
@@ -108,9 +111,7 @@ class TranslationTokenizer(tf.Module):
         ]
         first = {}
         if target_language is not None:
-            file = path / "tokenizer_config.json"
-            kind = read_json(file).get("tokenizer_class") if file.is_file() else None
-            is_start = frame[0] is None or kind in ("MBartTokenizer", "MBartTokenizerFast")
+            is_start = kind in ("MBartTokenizer", "MBartTokenizerFast")
             field = "decoder_start_token_id" if is_start else "forced_bos_token_id"
             first = {field: ids[target_language]}
         return cls(tokenizer, tokenizer, *around, first_tokens=first)
@@ -125,8 +126,7 @@ class TranslationTokenizer(tf.Module):
         ids = _vocabulary(path)
         codes = {token: n for token, n in ids.items() if token[:2] == ">>" and token[-2:] == "<<"}
         source, target = (
-            GraphTokenizer.of(read_sentencepiece(path / f"{side}.spm", ids, ("</s>", "<pad>")))
-            for side in ("source", "target")
+            _graph(path / f"{side}.spm", ids, ("</s>", "<pad>")) for side in ("source", "target")
         )
         around = [], [source.end_id]
         return cls(source, target, around, around, codes)
@@ -185,6 +185,13 @@ def _vocabulary(path):
     return ids
 
 
+def _graph(path, ids, special):
+    """The tokenizer of a model of SentencePiece; further tokens in other files are refused."""
+    file, settings = read_sentencepiece(path, ids, special), path.with_name("tokenizer_config.json")
+    refuse_added_tokens(path.parent, read_json(settings) if settings.is_file() else {}, file)
+    return GraphTokenizer.of(file)
+
+
 def _m2m100(path):
     """The tokenizer, and its languages by their ids, which follow those of the vocabulary."""
     ids = _vocabulary(path)
@@ -195,9 +202,7 @@ def _m2m100(path):
     languages = {len(ids) + number: name for number, name in enumerate(names)}
     ids |= {name: number for number, name in languages.items()}
     special = ("<pad>", "</s>", *names)
-    return GraphTokenizer.of(
-        read_sentencepiece(path / "sentencepiece.bpe.model", ids, special)
-    ), languages
+    return _graph(path / "sentencepiece.bpe.model", ids, special), languages
 
 
 def _t5(path):
@@ -214,7 +219,7 @@ def _t5(path):
     def ids(pieces):
         return {name: number for number, name in enumerate([*pieces, *extra])}
 
-    return GraphTokenizer.of(read_sentencepiece(path / "spiece.model", ids, extra))
+    return _graph(path / "spiece.model", ids, extra)
 
 
 # Liu et al. 2020, table 1, in the order of their ids. They follow a text.
@@ -239,5 +244,6 @@ def _mbart(path):
         raise ArgumentError("vocab_size", expected, f"{size!r}")
 
     special = ("<pad>", "<mask>", *names[1])
-    file = read_sentencepiece(path / "sentencepiece.bpe.model", ids, special)
-    return GraphTokenizer.of(file), {n: t for t, n in file.special_tokens.items() if t in names[1]}
+    tokenizer = _graph(path / "sentencepiece.bpe.model", ids, special)
+    languages = {n: t for t, n in tokenizer.special_tokens.items() if t in names[1]}
+    return tokenizer, languages
