@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 
 # Tracing allocates so many objects that the default of 700 would trigger thousands of passes.
@@ -24,6 +25,7 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", _THREADS)
 
 _STATUS = Path("/proc/self/statm")
 _resident = 0
+_generator_states = {}  # by id: of random numbers that a module of tests keeps
 
 
 def pytest_addoption(parser):
@@ -112,9 +114,9 @@ def _resident_pages():
     return int(_STATUS.read_text().split()[1])  # of 4 KiB
 
 
-@pytest.fixture(autouse=True)
-def fresh_keras():
-    """Reset layer names and random seeds, so that no test depends on earlier ones."""
+@pytest.hookimpl(tryfirst=True)  # before the fixtures, which may build models
+def pytest_runtest_setup(item):
+    """Reset layer names and random numbers, so that no test depends on which ran before it."""
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:  # the default of a GPU, too coarse for the tolerances
         tensorflow.config.experimental.enable_tensor_float_32_execution(False)
@@ -124,3 +126,7 @@ def fresh_keras():
         with mock.patch("tensorflow.python.eager.context.pywrap_tfe.TFE_ContextClearCaches"):
             keras.utils.clear_session(free_memory=False)
             keras.utils.set_random_seed(20170612)
+    for value in vars(item.module).values():
+        if isinstance(value, np.random.Generator):
+            state = _generator_states.setdefault(id(value), value.bit_generator.state)
+            value.bit_generator.state = state

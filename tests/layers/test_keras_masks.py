@@ -506,7 +506,7 @@ def test_the_loss_of_fit_is_the_mean_over_tokens(loss, whose):
     if ours:
         mask &= labels != 0  # both are left out
     expected = each[mask].mean()  # not over the 15 positions
-    assert abs(expected - each.mean()) > 1e-3
+    assert abs(expected - each.mean()) > 1e-4  # ten times the tolerance below
     assert np.isclose(model.evaluate(PADDED, labels, verbose=0, return_dict=True)["loss"], expected)
     history = model.fit(PADDED, labels, epochs=1, verbose=0).history
     assert np.isclose(history["loss"][0], expected, rtol=1e-5)
