@@ -174,20 +174,20 @@ class BodyLimit:
 
 
 class Task:
-    """An exported model and what it does: translate, classify, embed, answer, tag or generate.
+    """An exported model and what it does: translate, classify, embed, fill, answer, tag, generate.
 
     Args:
         folder: str or Path of the SavedModel of a `Translator`, `EarlyExitClassifier`,
-            `TextClassifier`, `TextEncoder`, `QuestionAnswerer`, `TokenClassifier` or
-            `TextGenerator`, or of a published model for one of the last five, see their
+            `TextClassifier`, `TextEncoder`, `MaskFiller`, `QuestionAnswerer`, `TokenClassifier`
+            or `TextGenerator`, or of a published model for one of the last six, see their
             `from_pretrained`; anything else raises a ValueError.
         beam: bool, whether a translator searches with beams; ValueError for another model.
         languages: `source_language` and `target_language` of a published translator, see
             `TextGenerator.from_pretrained`; ValueError for another model.
 
     Attributes:
-        name: "translate", "classify", "embed", "answer", "tag" or "generate", the path of the
-            service.
+        name: "translate", "classify", "embed", "fill", "answer", "tag" or "generate", the path of
+            the service.
         threads: int, batches to compute at the same time.
     """
 
@@ -201,11 +201,11 @@ class Task:
         self._model = load(folder, **languages)
         self._beam = beam
         kinds = {"translate": "translate", "classify": "classify", "encode": "embed"}
-        kinds |= {name: name for name in ("answer", "tag", "generate")}
+        kinds |= {name: name for name in ("fill", "answer", "tag", "generate")}
         found = [name for method, name in kinds.items() if hasattr(self._model, method)]
         if not found:
             expected = "an exported translator, classifier, sentence encoder, text generator, or "
-            expected += "model for answers or entities"
+            expected += "model for masks, answers or entities"
             raise ArgumentError("model", expected, f"another SavedModel, {folder}")
         self.name = found[0]
         if beam and self.name != "translate":
@@ -214,7 +214,7 @@ class Task:
 
     def __call__(self, texts):
         """Compute the results of some texts; to generate, of `(text, options)`, see `generate`; to
-        answer, of `(question, context)`.
+        answer, of `(question, context)`; to fill, of `(text, top_k)`.
         """
         if self.name == "translate":
             found = translate_texts(self._model, texts, beam=self._beam)
@@ -230,6 +230,14 @@ class Task:
         if self.name == "answer":
             with _refusing():
                 return _records(_lists(self._model.answer(*map(list, zip(*texts, strict=True)))))
+        if self.name == "fill":
+            texts, counts = zip(*texts, strict=True)
+            with _refusing():
+                rows = _records(_lists(self._model.fill(list(texts), max(counts))))
+            return [
+                {"fillings": _records({"token": row["tokens"], "score": row["scores"]})[:count]}
+                for row, count in zip(rows, counts, strict=True)
+            ]
         if self.name == "tag":
             rows = map(_records, _records(_lists(self._model.tag(texts))))
             return [{"entities": [one for one in row if one["score"]]} for row in rows]
@@ -389,10 +397,10 @@ def _event(content):
 def create_app(task, limits=None):
     """Create the web application of a model, a `fastapi.FastAPI`, for any ASGI server.
 
-    POST /translate, /classify, /embed or /tag with `{"texts": [...]}` returns `{"results": [...]}`,
-    one for each text; /answer takes `{"questions": [...], "contexts": [...]}`. /generate also takes
-    `max_new_tokens`, `stop`, `seed`, `temperature`, `top_k`, `top_p` and, for one text, `stream`,
-    which returns server-sent events. GET /healthz reports
+    POST /translate, /classify, /embed, /fill or /tag with `{"texts": [...]}` returns
+    `{"results": [...]}`, one for each text; /answer takes `questions` and `contexts` instead. /fill
+    also takes `top_k`; /generate takes `max_new_tokens`, `stop`, `seed`, `temperature`, `top_k`,
+    `top_p` and, for one text, `stream`, which returns server-sent events. GET /healthz reports
     whether the server is up, /metrics its counters in the Prometheus format, /docs and
     /openapi.json what it accepts. A refused request gets `{"error": "..."}` with 400 (not JSON, or
     texts that the model refuses), 413 (too large), 422 (other content) or 503 (overloaded, with
@@ -429,6 +437,8 @@ def create_app(task, limits=None):
     text = Annotated[str, pydantic.Field(max_length=limits.most_characters)]
     texts = Annotated[list[text], pydantic.Field(min_length=1, max_length=limits.most_texts)]
     fields = _generation_fields(limits) if task.name == "generate" else {}
+    if task.name == "fill":
+        fields = {"top_k": (_CHANCE["top_k"], 5)}
     names = ("questions", "contexts") if task.name == "answer" else ("texts",)
     fields |= dict.fromkeys(names, (texts, ...))
     body = pydantic.create_model("Texts", **fields)
@@ -439,6 +449,8 @@ def create_app(task, limits=None):
         try:
             if task.name == "answer":
                 return {"results": await batcher(_pairs(request))}
+            if task.name == "fill":
+                return {"results": await batcher([(x, request.top_k) for x in request.texts])}
             if task.name != "generate":
                 return {"results": await batcher(request.texts)}
             options = _options(task, limits, request)

@@ -139,8 +139,36 @@ def test_a_checkpoint_without_a_head(tmp_path):
     np.testing.assert_allclose([row["vector"] for row in results], expected, rtol=1e-6)
 
 
-def test_a_checkpoint_that_cannot_be_served(tmp_path):
+def test_a_checkpoint_for_masks(tmp_path):
     folder = published(bert.BertForMaskedLM, tmp_path)
     assert text_model_for(folder) is MaskFiller
+    texts = [f"{TOKENS[5]} [MASK]", f"[MASK] {TOKENS[6]} {TOKENS[7]}"]
+    expected = MaskFiller.from_pretrained(folder).fill(texts, 3)
+    with TestClient(create_app(Task(folder))) as client:
+
+        def post(texts, **options):
+            return client.post("/fill", json={"texts": texts, **options})
+
+        for row, result in enumerate(post(texts, top_k=3).json()["results"]):
+            tokens = [one["token"].encode() for one in result["fillings"]]
+            assert tokens == expected["tokens"][row].numpy().tolist()
+            scores = [one["score"] for one in result["fillings"]]
+            np.testing.assert_allclose(scores, expected["scores"][row], rtol=1e-6)
+        assert [len(x["fillings"]) for x in post(texts).json()["results"]] == [5, 5]
+        answer = post([texts[0], "Tom"])
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("text: expected one [MASK] in the first")
+        assert post(texts, top_k=0).status_code == 422
+        answer = post(texts, top_k=len(TOKENS) + 1)
+        assert answer.json() == {
+            "error": f"top_k: expected a number in [1, {len(TOKENS)}], got another."
+        }
+    task = Task(folder)
+    rows = task([(texts[0], 1), (texts[1], 2)])  # of two requests, in one batch
+    assert [len(row["fillings"]) for row in rows] == [1, 2]
+
+
+def test_a_model_that_cannot_be_served(tmp_path):
+    tf.saved_model.save(tf.Module(), tmp_path)
     with pytest.raises(ValueError, match="model: expected an exported translator, classifier"):
-        Task(folder)
+        Task(tmp_path)
