@@ -45,7 +45,8 @@ def trained(name):
 def tuned(name):
     """The same of each arm at its best learning rate, which is there as "rate"."""
     found = trained(name)
-    best = best_rates({variant: one["loss"][0] for variant, one in found.items()})
+    losses = {variant: one["loss"][0] for variant, one in found.items() if RATE in variant}
+    best = best_rates(losses)
     return {
         arm: {**found[variant], "rate": float(variant.partition(RATE)[2])}
         for arm, variant in best.items()

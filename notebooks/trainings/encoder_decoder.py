@@ -75,7 +75,7 @@ def end_first(ids):
 
 
 VARIANTS = {
-    "as it is": partial(trained, course=50),
+    "as it is": trained,
     "encoder words alone": partial(trained, change=with_masks(encoder_attentions, itself)),
     "decoder words alone": partial(trained, change=with_masks(decoder_attentions, itself)),
     "no cross-attention": partial(trained, change=without_cross_attention),

@@ -1,13 +1,10 @@
-"""Several tables of word vectors for source, target and output.
-
-One table for all is "as it is" of `encoder_decoder.py`, in English-Chinese.
-"""
+"""One to three tables of word vectors for source, target and output, at several learning rates."""
 
 from functools import partial
 
 import numpy as np
 
-from trainings.translator import trained
+from trainings.translator import at_rates, trained
 
 
 def shared_source_target(model):
@@ -29,8 +26,13 @@ def recovered(model, tokenizer, pairs):
 
 
 apart = partial(trained, also=recovered, course=50, share_embeddings=False)
+# Tried up and down until the loss rises.
+ARMS = {
+    "one table": (partial(trained, course=50), (0.5, 1, 2)),
+    "three tables": (apart, (0.25, 0.5, 1)),
+}
 VARIANTS = {
-    "no tie": apart,
+    **at_rates(ARMS),
     "source = target": partial(apart, change=shared_source_target),
     "target = output": partial(apart, change=shared_target_output),
 }
