@@ -10,6 +10,8 @@ from tf_transformer.data import PairSource, PreparedPairs, prepare_pairs, split_
 from tf_transformer.data.split import comparable
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 
+pytestmark = pytest.mark.one_of(3, "texts")
+
 module = importlib.import_module("tf_transformer.data.preparing")
 
 

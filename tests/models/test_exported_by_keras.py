@@ -16,6 +16,8 @@ from tf_transformer import ComplexEmbedding, ComplexToReal, Encoder, TokenEmbedd
 from tf_transformer import LanguageModel as DecoderOnly
 from tf_transformer import Transformer as EncoderDecoder
 
+pytestmark = pytest.mark.one_of(3, "parts")
+
 V, D = 29, 6
 SIZES = {"num_layers": 1, "d_model": D, "num_heads": 3, "dff": 5}
 CONFIG = bert.BertConfig(V, D, 2, 3, 5, max_position_embeddings=7, labels=("a", "b"))

@@ -19,6 +19,8 @@ from tf_transformer import (
 )
 from tf_transformer.visualize import explorer
 
+pytestmark = pytest.mark.one_of(3, "parts")
+
 SENTENCES = ["Where is the station?", "车站在哪里？"]
 
 

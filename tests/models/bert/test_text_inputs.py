@@ -16,6 +16,8 @@ from tf_transformer.models.bert.text_inputs import (
     write_bert_vocabulary,
 )
 
+pytestmark = pytest.mark.one_of(3, "texts")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

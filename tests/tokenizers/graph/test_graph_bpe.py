@@ -7,6 +7,8 @@ import pytest
 from tf_transformer.tokenizers import BPETokenizer, GraphBPE, TokenizerFile
 from tf_transformer.tokenizers.graph.models import _merges_for_certain
 
+pytestmark = pytest.mark.one_of(3, "texts")
+
 
 @pytest.fixture(scope="module")
 def graph(pair_of):

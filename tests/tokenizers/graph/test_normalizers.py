@@ -26,6 +26,8 @@ from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.pipeline import byte_level_pipeline, metaspace_pipeline
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
+pytestmark = pytest.mark.one_of(3, "texts")
+
 BERT = [
     BertNormalizer(clean, chinese, accents, lower)
     for clean, chinese, accents, lower in itertools.product(
