@@ -1,7 +1,8 @@
 """Remembering one token over a distance: convolutions, recurrent networks and attention.
 
 A text of 65 tokens has one of 8 marked tokens, `distance` tokens before the last one; all others
-are drawn from 8 unmarked ones. What was the marked token? is asked at the last token.
+are drawn from 8 unmarked ones. What was the marked token? is asked at the last token. Each kind of
+layer has several learning rates at each distance.
 """
 
 from functools import partial
@@ -11,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer import Encoder
+from trainings.translator import at_rates
 
 LENGTH, SYMBOLS, WIDTH = 65, 8, 32
-DISTANCES = (1, 2, 4, 8, 12, 16, 32, 64)
 
 
 def texts(rng, count, distance):
@@ -31,37 +32,62 @@ def convolutions(layers):
     ]
 
 
+def recurrent(kind, **options):
+    """One recurrent layer."""
+    return [kind(WIDTH, return_sequences=True, **options)]
+
+
+def open_forget_gate(shape, dtype=None):
+    """Biases of an LSTM: input gate, forget gate, cell, output gate."""
+    return tf.cast(tf.repeat([0.0, 5.0, 0.0, 0.0], shape[0] // 4), dtype or "float32")
+
+
+def attention():
+    """A layer of the encoder."""
+    return [Encoder(1, WIDTH, 1, 2 * WIDTH, 1 + 2 * SYMBOLS, LENGTH, rate=0.0)]
+
+
 def network(layers):
     """Logits of the marked token, from the layers' output at the last token."""
-    layers = layers()
     if not isinstance(layers[0], Encoder):
         layers = [keras.layers.Embedding(1 + 2 * SYMBOLS, WIDTH), *layers]
     last = keras.layers.Lambda(lambda x: x[:, -1])
     return keras.Sequential([*layers, last, keras.layers.Dense(SYMBOLS)])
 
 
-def copied(seed, layers, batches=300, distances=DISTANCES):
-    """The share of marked tokens found in new texts, by distance; a training for each."""
-    found = {}
-    for distance in distances:
-        keras.utils.set_random_seed(seed)
-        rng = np.random.default_rng(seed)
-        model = network(layers)
-        model.compile(
-            keras.optimizers.Adam(0.003, clipnorm=1.0),
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        )
-        model.fit(*texts(rng, 64 * batches, distance), batch_size=64, verbose=0)
-        ids, marked = texts(rng, 1000, distance)
-        found[str(distance)] = float(np.mean(np.argmax(model(tf.constant(ids)), -1) == marked))
-    return found
+def copied(seed, rate, layers, distance, batches=600):
+    """Train; the loss and the share of marked tokens that are found, in new texts."""
+    keras.utils.set_random_seed(seed)
+    rng = np.random.default_rng(seed)
+    model = network(layers())
+    model.compile(
+        keras.optimizers.Adam(rate, clipnorm=1.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    model.fit(*texts(rng, 64 * batches, distance), batch_size=64, verbose=0)
+    loss, found = model.evaluate(*texts(rng, 1000, distance), verbose=0)
+    return {"loss": loss, "found": found}
 
 
+SIMPLE, LSTM = keras.layers.SimpleRNN, keras.layers.LSTM
 LAYERS = {
     **{f"CNN, {n} layers": partial(convolutions, n) for n in (1, 2, 6)},
-    "RNN": lambda: [keras.layers.SimpleRNN(WIDTH, return_sequences=True)],
-    "GRU": lambda: [keras.layers.GRU(WIDTH, return_sequences=True)],
-    "LSTM": lambda: [keras.layers.LSTM(WIDTH, return_sequences=True)],
-    "attention": lambda: [Encoder(1, WIDTH, 1, 2 * WIDTH, 1 + 2 * SYMBOLS, LENGTH, rate=0.0)],
+    "RNN": partial(recurrent, SIMPLE, recurrent_initializer="glorot_uniform"),
+    "orthogonal RNN": partial(recurrent, SIMPLE),
+    "GRU": partial(recurrent, keras.layers.GRU),
+    "LSTM": partial(recurrent, LSTM),
+    "LSTM, open": partial(
+        recurrent, LSTM, bias_initializer=open_forget_gate, unit_forget_bias=False
+    ),
+    "attention": attention,
 }
-VARIANTS = {name: partial(copied, layers=layers) for name, layers in LAYERS.items()}
+DISTANCES = {"CNN, 1 layers": (2, 4), "CNN, 2 layers": (4, 8), "CNN, 6 layers": (12, 16)}
+RATES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03)
+VARIANTS = at_rates(
+    {
+        f"{name} at {distance}": (partial(copied, layers=layers, distance=distance), RATES)
+        for name, layers in LAYERS.items()
+        for distance in DISTANCES.get(name, (8, 32, 64))
+    }
+)
