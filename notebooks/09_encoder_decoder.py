@@ -403,7 +403,7 @@ verdict(
     measured=(
         "The logits of 16 targets of 32 tokens at once differ from those of 32 steps by at most "
         "{error:.1g}; they take 1/{cached:.0f} of the time of steps with a cache, 1/{uncached:.0f} without. Only unknown "
-        "tokens need steps: given its own greedy translations the shipped translator chooses the "
+        "tokens need steps: given its greedy translations the shipped translator chooses the "
         "same tokens in {same:.1%} of places.",
         "16 个 32 词元的目标句，一次算出的 logits 与逐步 32 次的相差 {error:.1g}，用时是有缓存逐步的 1/{cached:.0f}，无缓存逐步的 1/"
         "{uncached:.0f}。只有未知的词元才要逐个算：给已有的译文打分可以一次读入；把贪心译文整句输入，自带翻译模型在 {same:.1%} 的位置选出同样的词元。",
