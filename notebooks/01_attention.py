@@ -1232,7 +1232,7 @@ verdict(
     ),
     measured=(
         "Translators as in C120, each at its best rate, nats a token: additive {additive:.2f}, scaled "
-        "dot {scaled:.2f} (gap {gap:.2f}), dot {dot:.2f}. The last 200 steps gained the first two "
+        "dot {scaled:.2f} (gap {gap:.2f}), dot {dot:.2f}. In the last 200 steps the first two fell by "
         "{additive_fall:.2f} and {scaled_fall:.2f}. Britz et al. (2017), additive against unscaled: "
         "22.47 and 21.78 BLEU at 512, 22.10 and 18.22 at 1,024.",
         "翻译模型同 C120，各用最好的学习率，每词元损失：加性 {additive:.2f}，缩放点积 {scaled:.2f}（相差 {gap:.2f}），不缩放的点积 {dot:.2f}；最后 200 "
