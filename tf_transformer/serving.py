@@ -233,11 +233,9 @@ class Task:
         if self.name == "fill":
             texts, counts = zip(*texts, strict=True)
             with _refusing():
-                rows = _records(_lists(self._model.fill(list(texts), max(counts))))
-            return [
-                {"fillings": _records({"token": row["tokens"], "score": row["scores"]})[:count]}
-                for row, count in zip(rows, counts, strict=True)
-            ]
+                found = _records(_lists(self._model.fill(list(texts), max(counts))))
+            rows = [_records({"token": x["tokens"], "score": x["scores"]}) for x in found]
+            return [{"fillings": row[:count]} for row, count in zip(rows, counts, strict=True)]
         if self.name == "tag":
             rows = map(_records, _records(_lists(self._model.tag(texts))))
             return [{"entities": [one for one in row if one["score"]]} for row in rows]
@@ -436,9 +434,8 @@ def create_app(task, limits=None):
     app = fastapi.FastAPI(title=title, version=__version__, lifespan=lifespan)
     text = Annotated[str, pydantic.Field(max_length=limits.most_characters)]
     texts = Annotated[list[text], pydantic.Field(min_length=1, max_length=limits.most_texts)]
-    fields = _generation_fields(limits) if task.name == "generate" else {}
-    if task.name == "fill":
-        fields = {"top_k": (_CHANCE["top_k"], 5)}
+    fields = {"generate": _generation_fields(limits), "fill": {"top_k": (_CHANCE["top_k"], 5)}}
+    fields = fields.get(task.name, {})
     names = ("questions", "contexts") if task.name == "answer" else ("texts",)
     fields |= dict.fromkeys(names, (texts, ...))
     body = pydantic.create_model("Texts", **fields)

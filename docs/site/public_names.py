@@ -18,7 +18,9 @@ def modules():
         ['tf_transformer.architectures', 'tf_transformer.bert']
     """
     folders = (path.parent.name for path in (ROOT / "tf_transformer").glob("*/__init__.py"))
-    names = sorted([*folders, "architectures", "bert", "compression.recipes"])
+    names = sorted(
+        [*folders, "architectures", "bert", "compression.recipes", "models.hugging_face"]
+    )
     return [f"tf_transformer.{name}" for name in names if public_names(f"tf_transformer.{name}")]
 
 
