@@ -122,14 +122,16 @@ def test_a_saved_folder_is_the_same(models, name, tmp_path):
     assert ours.keys() == theirs.keys()
     for key, array in ours.items():
         # T5's are multiplied and divided by roots.
-        np.testing.assert_allclose(array, theirs[key], rtol=2e-7 * name.startswith("t5"))
+        np.testing.assert_allclose(array, theirs[key], rtol=2e-7 * ("t5" in name))
     again = load(tmp_path / "model")
     assert again.get_config() == {**model.get_config(), "name": again.name}
     written, read = (
         json.loads((folder / "config.json").read_text())
         for folder in (tmp_path / "model", FOLDER / name)
     )
-    assert written["architectures"] == read["architectures"]
+    # An mT5 is written as T5 1.1, which is the same model.
+    published = ["T5ForConditionalGeneration"] if name == "mt5" else read["architectures"]
+    assert written["architectures"] == published
     assert {key: written.get(key) for key in read if key.endswith("_token_id")} == {
         key: value for key, value in read.items() if key.endswith("_token_id")
     }
