@@ -197,14 +197,15 @@ def save_pretrained(model, folder, tokenizer_from=None):
     if any(weight.dtype == "int8" for weight in model.weights):
         raise ArgumentError("model", "weights in floating point", "int8", "Save the original.")
     arguments = arguments_of(model)
-    model_type, fields = described(model, arguments)
-    family = FAMILIES[model_type]
     source = Path(folder if tokenizer_from is None else tokenizer_from)
+    published = source / "config.json"
+    published = read_json(published) if published.is_file() else {}
+    model_type, fields = described(model, arguments, published.get("model_type"))
+    family = FAMILIES[model_type]
     # An id that is None here, such as that of padding which is also an end, is the source's.
     fields = {k: v for k, v in fields.items() if v is not None or not k.endswith("_token_id")}
     config = {"model_type": model_type, "architectures": [family.published_as], **fields}
-    if (source / "config.json").is_file():
-        config = {**_special_ids(read_json(source / "config.json")), **config}
+    config = {**_special_ids(published), **config}
     tensors = {}
     for there, homes in _homes(model, family).items():
         arrays = [_there(family, arguments, name, variable) for name, variable in homes]
@@ -230,10 +231,11 @@ def arguments_of(model):
     return {**arguments, "architecture": model.architecture or Architecture()}
 
 
-def described(model, arguments):
-    """The first family whose files can describe a model, and its fields."""
+def described(model, arguments, preferred=None):
+    """The preferred family, or else the first, whose files can describe a model; its fields."""
     is_pruned = model.get_config().get("layer_sizes") is not None
-    for model_type, family in FAMILIES.items():
+    for model_type in sorted(FAMILIES, key=lambda name: name != preferred):
+        family = FAMILIES[model_type]
         if is_pruned or not isinstance(model, family.model):
             continue
         try:
