@@ -1,8 +1,8 @@
 """Remembering one token over a distance: convolutions, recurrent networks and attention.
 
 A text of 65 tokens has one of 8 marked tokens, `distance` tokens before the last one; all others
-are drawn from 8 unmarked ones. What was the marked token? is asked at the last token. Each kind of
-layer has several learning rates at each distance.
+are drawn from 8 unmarked ones. What was the marked token? is asked at the last token. Recurrent
+networks and attention have several learning rates at each distance.
 """
 
 from functools import partial
@@ -71,8 +71,7 @@ def copied(seed, rate, layers, distance, batches=600):
 
 
 SIMPLE, LSTM = keras.layers.SimpleRNN, keras.layers.LSTM
-LAYERS = {
-    **{f"CNN, {n} layers": partial(convolutions, n) for n in (1, 2, 6)},
+RECURRENT = {
     "RNN": partial(recurrent, SIMPLE, recurrent_initializer="glorot_uniform"),
     "orthogonal RNN": partial(recurrent, SIMPLE),
     "GRU": partial(recurrent, keras.layers.GRU),
@@ -80,14 +79,19 @@ LAYERS = {
     "LSTM, open": partial(
         recurrent, LSTM, bias_initializer=open_forget_gate, unit_forget_bias=False
     ),
-    "attention": attention,
 }
-DISTANCES = {"CNN, 1 layers": (2, 4), "CNN, 2 layers": (4, 8), "CNN, 6 layers": (12, 16)}
-RATES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03)
-VARIANTS = at_rates(
+RATES = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+# A convolution sees the marked token at the first distance and not at the second, at any rate.
+VARIANTS = {
+    f"CNN, {n} layers at {distance}": partial(
+        copied, rate=0.003, layers=partial(convolutions, n), distance=distance
+    )
+    for n, distances in ((1, (2, 4)), (2, (4, 8)), (6, (12, 16)))
+    for distance in distances
+} | at_rates(
     {
         f"{name} at {distance}": (partial(copied, layers=layers, distance=distance), RATES)
-        for name, layers in LAYERS.items()
-        for distance in DISTANCES.get(name, (8, 32, 64))
+        for name, layers in {**RECURRENT, "attention": attention}.items()
+        for distance in (8, 32, 64)
     }
 )
