@@ -64,8 +64,8 @@ def pytest_collection_modifyitems(config, items):
         turn = datetime.date.fromisoformat(config.getoption("draw")).toordinal()
         marks = [mark.args for mark in item.iter_markers("one_of")]
         draws = [mark for mark in marks if len(mark) == 2]
-        if item.get_closest_marker("slow"):
-            draws.append((30, "slow"))
+        if item.get_closest_marker("slow"):  # no matter when the group of its file runs
+            draws = [(30, "slow")]
         if own := [n for n, *group in marks if not group]:
             # One draw for all: draws from different cases may never keep the same one.
             draws.append((math.lcm(*own), None))

@@ -43,6 +43,7 @@ def test_info_of_a_checkpoint_and_of_nothing(folder, tmp_path):
     assert "name: expected one of bert-tiny" in printed("info", "bert-bass", code=2)
 
 
+@pytest.mark.slow
 def test_embed_and_search(folder, tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text(LINES, "utf-8")
@@ -127,6 +128,7 @@ def test_bad_input(folder, tmp_path):
         assert message in printed(*arguments, code=2), arguments
 
 
+@pytest.mark.slow
 def test_finetune_and_classify(folder, tmp_path):
     train, output = tmp_path / "train.tsv", tmp_path / "run"
     folder = shutil.copytree(folder, tmp_path / "start")
@@ -157,6 +159,7 @@ def test_finetune_and_classify(folder, tmp_path):
     assert "a SavedModel from TextEncoder" in vectors
 
 
+@pytest.mark.slow
 def test_train_pairs_and_search_an_index(folder, tmp_path):
     words = ("good", "bad", "film", "plot", "the", "was")
     texts = [f"{a} {b} {c}" for a in words for b in words for c in words if len({a, b, c}) == 3]
@@ -198,6 +201,7 @@ def test_train_pairs_and_search_an_index(folder, tmp_path):
     assert "index: expected a folder with vector_index.json" in none
 
 
+@pytest.mark.slow
 def test_pretrain(tmp_path):
     text, output = tmp_path / "text.txt", tmp_path / "run"
     documents = [[f"the film {n} was good", f"the plot {n} was bad"] for n in range(120)]

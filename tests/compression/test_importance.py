@@ -18,6 +18,8 @@ from tf_transformer.compression import (
 from tf_transformer.compression.pruning import attention_sites, network_sites
 from tf_transformer.training import SmoothedCrossentropy
 
+pytestmark = pytest.mark.one_of(3, "models")
+
 
 def translator():
     model = Transformer(2, 8, 2, 5, 11, 13, 20, 20)

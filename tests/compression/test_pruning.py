@@ -22,6 +22,8 @@ from tf_transformer.layers.positions import (
 )
 from tf_transformer.layers.residuals import PreNorm
 
+pytestmark = pytest.mark.one_of(3, "models")
+
 ROTARY = Architecture(
     positions=RotaryPositions(), residual=PreNorm(), feed_forward=GatedFeedForward("silu")
 )

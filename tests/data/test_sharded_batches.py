@@ -8,6 +8,8 @@ import pytest
 
 from tf_transformer.data import PairSource, PreparedPairs, ShardedBatches, prepare_pairs
 
+pytestmark = pytest.mark.one_of(3, "runs")
+
 module = importlib.import_module("tf_transformer.data.preparing")
 ENDS = {"start_id": 1, "end_id": 2}
 

@@ -26,6 +26,8 @@ from tf_transformer import (
 from tf_transformer.export.saving import load_saved_model
 from tf_transformer.export.text_generator import cut_at_stop
 
+pytestmark = pytest.mark.one_of(3, "published")
+
 CASES = json.loads((FOLDER / "cases.json").read_text("utf-8"))
 GROUPS = [
     list(cases)

@@ -20,6 +20,8 @@ from tf_transformer import (
 from tf_transformer.errors import ArgumentError
 from tf_transformer.export.saving import load_saved_model
 
+pytestmark = pytest.mark.one_of(3, "published")
+
 FOLDERS = VECTORS / "text_to_text"
 LANGUAGES = {
     "nllb": {"source_language": "eng_Latn", "target_language": "fra_Latn"},

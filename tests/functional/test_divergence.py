@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tf_transformer.functional.cross_entropy import symmetric_divergence
 
+pytestmark = pytest.mark.one_of(3, "layers")
+
 
 def reference(logits):
     """Return the divergences and the gradient of their sum in float64, from the definition."""

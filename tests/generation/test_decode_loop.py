@@ -7,6 +7,8 @@ import tensorflow as tf
 from tf_transformer import gather_rows
 from tf_transformer.generation.decoding import decode_loop
 
+pytestmark = pytest.mark.one_of(3, "layers")
+
 
 def stay(state, kept, room):
     """Resize a state of sentences that has no time axis."""

@@ -26,6 +26,8 @@ from tf_transformer import (
     Transformer,
 )
 
+pytestmark = pytest.mark.one_of(3, "layers")
+
 PARTS = [
     AlibiPositions(),
     LearnedPositions(9),

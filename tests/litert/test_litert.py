@@ -12,6 +12,8 @@ from tf_transformer import bert, litert
 from tf_transformer.export import write_litert
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 
+pytestmark = pytest.mark.one_of(3, "served")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -9,6 +9,8 @@ import tensorflow as tf
 from tf_transformer import Architecture, MultiHeadAttention, Transformer, architectures, bert
 from tf_transformer.models.architectures import named
 
+pytestmark = pytest.mark.one_of(3, "layers")
+
 
 def shapes_only(published):
     """Count the weights of a model without allocating it: linear in layers and vocabulary."""

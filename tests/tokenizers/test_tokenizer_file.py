@@ -20,6 +20,8 @@ from tf_transformer.tokenizers import (
 )
 from tf_transformer.tokenizers.tokenizer_file import AddedToken
 
+pytestmark = pytest.mark.one_of(3, "texts")
+
 BERT_TOKENS = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "low", "##er", "l", "##e"]
 
 

@@ -11,6 +11,8 @@ import tensorflow as tf
 from tf_transformer import FusedAdam, GlobalLossScale
 from tf_transformer.training import BestWeights, ResumeCheckpoint
 
+pytestmark = pytest.mark.one_of(3, "runs")
+
 
 def model(width=3, dtype="float32"):
     model = keras.Sequential([keras.Input((width,)), keras.layers.Dense(2, dtype=dtype)])

@@ -26,6 +26,8 @@ from tf_transformer.export import stablehlo
 from tf_transformer.functional.attention import fused, plan
 from tf_transformer.functional.attention.by_distance import ByDistance
 
+pytestmark = pytest.mark.one_of(3, "forms")
+
 
 @pytest.fixture(autouse=True)
 def hopper(monkeypatch):

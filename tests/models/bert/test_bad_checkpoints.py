@@ -14,6 +14,8 @@ from loading import VECTORS
 
 from tf_transformer import bert
 
+pytestmark = pytest.mark.one_of(3, "bert")
+
 
 class TestWhatIsRefused:
     """Every error states the problem, and no model is returned."""

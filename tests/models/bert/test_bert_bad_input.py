@@ -7,6 +7,8 @@ from random_bert import CONFIG, batch, built
 
 from tf_transformer import bert
 
+pytestmark = pytest.mark.one_of(3, "bert")
+
 IDS = batch()["input_ids"]
 
 

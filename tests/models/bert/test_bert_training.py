@@ -6,6 +6,8 @@ from random_bert import CONFIG, batch, built
 
 from tf_transformer import Dropout, bert
 
+pytestmark = pytest.mark.one_of(3, "runs")
+
 OFF = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,

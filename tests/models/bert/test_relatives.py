@@ -25,6 +25,8 @@ from tf_transformer.data import LabelledTexts
 from tf_transformer.models.bert.bert_config import FAMILIES
 from tf_transformer.training import FineTuning, fine_tune
 
+pytestmark = pytest.mark.one_of(3, "published")
+
 
 def copied(name, folder):
     shutil.copytree(GOLDEN / name, folder / "model")

@@ -19,6 +19,8 @@ from tf_transformer.export import write_litert
 from tf_transformer.models.bert.bert_config import FAMILIES
 from tf_transformer.tokenizers import TokenizerFile
 
+pytestmark = pytest.mark.one_of(3, "published")
+
 XLM_TEMPLATE = TemplateProcessing(
     single="<s> $A </s>",
     pair="<s> $A </s> </s> $B:1 </s>:1",

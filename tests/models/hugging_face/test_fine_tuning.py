@@ -11,6 +11,8 @@ from safetensors.numpy import load_file
 from tf_transformer import SmoothedCrossentropy, load, save_pretrained
 from tf_transformer.data import BucketedBatches, LanguageModelBatches
 
+pytestmark = pytest.mark.one_of(3, "runs")
+
 FOLDER = Path(__file__).parents[2] / "vectors" / "published"
 SOURCES, TARGETS = [[7, 11, 5], [9], [6, 8]], [[12, 9], [6, 7, 13, 5], [8]]
 SIZES = {"lengths": (4, 6), "tokens_per_batch": 12}

@@ -17,6 +17,8 @@ from tf_transformer import (
 )
 from tf_transformer.errors import ArgumentError
 
+pytestmark = pytest.mark.one_of(3, "published")
+
 FOLDERS = VECTORS / "text_to_text"
 LANGUAGES = {"nllb": ("eng_Latn", "fra_Latn"), "m2m100": ("__en__", "__fr__")}
 LANGUAGES |= dict.fromkeys(("mbart", "mbart50"), ("en_XX", "fr_XX"))

@@ -23,6 +23,8 @@ from tf_transformer.tokenizers import (
 )
 from tf_transformer.tokenizers.tokenizer_file import AddedToken as OurToken
 
+pytestmark = pytest.mark.one_of(3, "texts")
+
 TRAINING = ["hello world é E1 ab low lower"] * 9 + SEEDS
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}
 TRAINED = {

@@ -6,6 +6,8 @@ from reference_unigram import best_paths
 
 from tf_transformer.tokenizers import GraphUnigram, TokenizerFile, UnigramTokenizer
 
+pytestmark = pytest.mark.one_of(3, "texts")
+
 
 def make(scores, unknown=0):
     vocabulary = [["?", 0.0], *([token, score] for token, score in scores.items())]

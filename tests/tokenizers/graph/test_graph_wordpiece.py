@@ -5,6 +5,8 @@ import pytest
 
 from tf_transformer.tokenizers import GraphWordPiece, TokenizerFile, WordPieceTokenizer
 
+pytestmark = pytest.mark.one_of(3, "texts")
+
 
 def longest_match_first(word, vocabulary, prefix, unknown, longest=100):
     """Devlin et al. 2019, tokenization.py, WordpieceTokenizer, literally."""

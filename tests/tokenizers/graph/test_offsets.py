@@ -15,6 +15,8 @@ from tf_transformer.tokenizers import GraphBPE, GraphTokenizer, Tokenizer, Token
 from tf_transformer.tokenizers.graph.offsets import Offsets
 from tf_transformer.tokenizers.pipeline import byte_alphabet
 
+pytestmark = pytest.mark.one_of(3, "texts")
+
 VECTORS = Path(__file__).parents[2] / "vectors" / "spans"
 KINDS = ["wordpiece", "wordpiece, cased", "GPT-2", "RoBERTa", "XLM-R", "T5", "unigram, bert"]
 # Characters that are removed, become several, share a place, or change their order.

@@ -25,6 +25,8 @@ from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.pipeline import WORD_PATTERN, byte_alphabet
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
+pytestmark = pytest.mark.one_of(3, "texts")
+
 SPLITTERS = [
     BertPreTokenizer(),
     Digits(individual_digits=False),

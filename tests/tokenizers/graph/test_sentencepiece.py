@@ -16,6 +16,8 @@ from tf_transformer.tokenizers import GraphTokenizer, Tokenizer, read_sentencepi
 from tf_transformer.tokenizers.graph.normalizers import Normalizer
 from tf_transformer.tokenizers.graph.texts import Texts
 
+pytestmark = pytest.mark.one_of(3, "texts")
+
 RULES = {
     **{"a": "X", "ab": "Y z", "\u0301": "Z", "é": "e ", "b\u0302c": "bc", "가": "ga", "\t": " "},
     **{"  ": " ", " x": "  ", "q": "  r", "\xa9": "", "\r": " ", "क": "k", "\u0600": "pp"},

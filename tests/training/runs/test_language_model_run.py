@@ -27,6 +27,8 @@ from tf_transformer.training import (
     get_preset,
 )
 
+pytestmark = pytest.mark.one_of(3, "runs")
+
 LONG = pytest.mark.one_of(10, "long")
 
 ARCHITECTURE = Architecture(RotaryPositions(), residual=PreNorm())
