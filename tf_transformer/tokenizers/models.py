@@ -10,6 +10,7 @@ from tf_transformer.tokenizers.pipeline import (
     byte_level_pipeline,
     metaspace_pipeline,
     tokenizer_json,
+    wordpiece_model,
 )
 from tf_transformer.tokenizers.tokenizer import Tokenizer
 from tf_transformer.tokenizers.tokenizer_file import UNKNOWN_PENALTY, TokenizerFile
@@ -222,14 +223,8 @@ class WordPieceTokenizer(Tokenizer):
 def _untrained_wordpiece(vocab_size, pipeline):
     check_has_unknown(pipeline)
     check_vocab_size(vocab_size, pipeline)
-    return {
-        "type": "WordPiece",
-        "unk_token": pipeline.unknown,
-        # Only BERT's decoder removes "##" again.
-        "continuing_subword_prefix": pipeline.decoder.get("prefix", ""),
-        "max_input_chars_per_word": 100,
-        "vocab": {},
-    }
+    # Only BERT's decoder removes "##" again.
+    return wordpiece_model(pipeline.unknown, pipeline.decoder.get("prefix", ""), {})
 
 
 # The step between the scores that the trainer gives to characters it would have dropped.

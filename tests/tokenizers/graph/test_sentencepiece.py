@@ -13,8 +13,8 @@ from unicode_texts import SEEDS, all_characters, random_texts
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers import GraphTokenizer, Tokenizer, read_sentencepiece
-from tf_transformer.tokenizers.graph.normalizers import Normalizer
 from tf_transformer.tokenizers.graph.texts import Texts
+from tf_transformer.tokenizers.graph.words import Normalizer
 
 RULES = {
     **{"a": "X", "ab": "Y z", "\u0301": "Z", "é": "e ", "b\u0302c": "bc", "가": "ga", "\t": " "},

@@ -11,10 +11,10 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.added_tokens import Trie
 from tf_transformer.tokenizers.graph.texts import (
     NUM_CODES,
     CharacterTable,
+    Trie,
     follow,
     num_bytes,
     property_of_all,
