@@ -21,6 +21,11 @@ SMALL_ROWS = (1, 2, 4, 8)
 _TOLERANCE = 0.02
 
 
+def traced(function, *specs):
+    """A graph function; as a decorator, it would keep only a weak reference to a method's owner."""
+    return tf.function(function, input_signature=specs, autograph=False)
+
+
 def bucket_lengths(longest):
     """Return the lengths 8, 16, 32 and so on, up to `longest`."""
     lengths = []
@@ -35,23 +40,21 @@ class BucketedFunction(tf.Module):
     # If the program of a batch's bucket is ready, the batch is padded with zeros and the result is
     # cut to the batch's rows. All other batches use the plain function. `compiled` is compiled by
     # XLA: it maps a nest of integer tensors (B, T), as in `specs`, and scalars, as in `settings`,
-    # to a nest of tensors (B, ...). `plain` does the same for batches of any size; other axes of
-    # its result may differ. With `at_once`, every bucket counts as ready, so its program is
-    # compiled by its first batch, and batches for `plain` are padded too, B to a power of two.
+    # to a nest of tensors (B, ...). `plain` does the same; other axes of its result may differ.
+    # With `at_once`, every bucket counts as ready, so its program is compiled by its first batch,
+    # and batches for `plain` are padded too, B to a power of two.
 
     def __init__(self, compiled, plain, specs, rows, lengths, at_once=False, settings=()):
         super().__init__(name="bucketed_function")
         self._specs, self._settings, self._at_once = specs, settings, at_once
         self._rows, self._lengths = np.array(rows, np.int32), np.array(lengths, np.int32)
         # Traced once, so that `warm_up` compiles the programs that requests use.
-        signature = [specs, *settings]
-        self._compiled = tf.function(compiled, input_signature=signature, autograph=False)
+        self._compiled = traced(compiled, specs, *settings)
         self._plain = plain
         # 0 or 1 for each bucket, not bool: a GPU cannot gather bools from a variable.
         self._new = tf.fill((len(rows), len(lengths)), tf.constant(at_once, tf.int64))
         self._ready = tf.Variable(self._new, trainable=False, name="ready")
-        # Not a decorator, which would keep only a weak reference to the object.
-        self.warm_up = tf.function(self.warm_up, input_signature=_SIZES, autograph=False)
+        self.warm_up = traced(self.warm_up, *_SIZES)
 
     def __call__(self, inputs, *settings):
         """Compute the function in a graph: nest (B, T) and scalars -> nest (B, ...)."""
@@ -122,9 +125,7 @@ def _ones(specs, shape):
 
 def warm_up_signature(warm_up):
     """Turn `BucketedFunction.warm_up` into a signature of a SavedModel."""
-    return tf.function(
-        lambda rows, length: {"programs": warm_up(rows, length)}, input_signature=_SIZES
-    )
+    return traced(lambda rows, length: {"programs": warm_up(rows, length)}, *_SIZES)
 
 
 def warm_up_texts(longest):
@@ -188,26 +189,22 @@ class CompiledFunction:
 
     def __init__(self, function, specs, rows, lengths, background):
         self._specs, self._largest = specs, (rows[-1], lengths[-1])
-        plain = tf.function(function, input_signature=[specs], autograph=False)
+        plain = traced(function, specs)
         compiled = tf.function(function, jit_compile=True, autograph=False)
         outputs = plain.get_concrete_function().structured_outputs
         # Unknown sizes are the batch size on axis 0, and the length on other axes.
         self._shapes = [x.shape for x in tf.nest.flatten(outputs)]
         _check_padding(plain, self._cut, specs, *self._largest)
         self._bucketed = BucketedFunction(compiled, plain, specs, rows, lengths)
-        run = tf.function(
-            lambda inputs: self._cut(self._bucketed(inputs), *_shape(inputs)),
-            input_signature=[specs],
-            autograph=False,
-        )
+        run = traced(lambda inputs: self._cut(self._bucketed(inputs), *_shape(inputs)), specs)
         self._run = run.get_concrete_function()
         self._has_logged, self._thread = False, None
         buckets = itertools.product(rows, lengths)
         if background:
             self._thread = warm_up_in_background(self._bucketed.warm_up, buckets)
-        else:
-            for bucket in buckets:
-                self._bucketed.warm_up(*bucket)
+            return
+        for bucket in buckets:
+            self._bucketed.warm_up(*bucket)
 
     def __call__(self, inputs):
         """Run the function."""
@@ -245,9 +242,7 @@ class CompiledFunction:
         """Remove the padding from all axes."""
 
         def cut(x, shape):
-            ends = [
-                None if n is not None else length if axis else rows for axis, n in enumerate(shape)
-            ]
+            ends = [n or (length if axis else rows) for axis, n in enumerate(shape)]
             return x[tuple(slice(end) for end in ends)]
 
         parts = [cut(*pair) for pair in zip(tf.nest.flatten(outputs), self._shapes, strict=True)]
@@ -264,12 +259,9 @@ def _check_padding(function, cut, specs, rows, length):
         one, other = tf.cast(one, tf.float32), tf.cast(other, tf.float32)
         most = _TOLERANCE * tf.reduce_max(tf.abs(one))
         if one.shape != other.shape or tf.reduce_max(tf.abs(one - other)) > most:
-            raise ArgumentError(
-                "function",
-                "one whose results do not change when its inputs are padded with zeros",
-                "other results for a padded batch",
-                'Pass the padding mask, such as "attention_mask", as one of the inputs.',
-            )
+            expected = "one whose results do not change when its inputs are padded with zeros"
+            remedy = 'Pass the padding mask, such as "attention_mask", as one of the inputs.'
+            raise ArgumentError("function", expected, "other results for a padded batch", remedy)
 
 
 def compile_for(function, specs, rows, lengths, background=False):
@@ -315,7 +307,6 @@ def _ascending(name, sizes):
     sizes = list(sizes)
     is_int = all(isinstance(n, int) and not isinstance(n, bool) for n in sizes)
     if not is_int or not sizes or sizes[0] < 1 or sizes != sorted(set(sizes)):
-        raise ArgumentError(
-            name, "one or more ascending positive integers", sizes, "Each is a size to compile for."
-        )
+        remedy = "Each is a size to compile for."
+        raise ArgumentError(name, "one or more ascending positive integers", sizes, remedy)
     return sizes

@@ -10,13 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check_choice
-from tf_transformer.export.text_models import (
-    TEXTS,
-    MaskFiller,
-    TextClassifier,
-    TextEncoder,
-    TextModel,
-)
+from tf_transformer.export.compile_for import traced
+from tf_transformer.export.saving import TEXTS
+from tf_transformer.export.text_models import MaskFiller, TextClassifier, TextEncoder, TextModel
 from tf_transformer.functional.ids import asserted
 from tf_transformer.models.bert import BertForQuestionAnswering, BertForTokenClassification
 from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, read_json
@@ -24,8 +20,6 @@ from tf_transformer.models.bert.text_inputs import pad_segments, special_frame
 from tf_transformer.tokenizers.graph.texts import repair_utf8, selected, starts_where
 
 _LONGEST_WINDOW, _LONGEST_OVERLAP = 384, 128
-_QUESTIONS = tf.TensorSpec((None,), tf.string, name="question")
-_CONTEXTS = tf.TensorSpec((None,), tf.string, name="context")
 
 
 def _parts(texts, rows, start, end):
@@ -115,9 +109,9 @@ class QuestionAnswerer(_SpanModel):
             raise ArgumentError("max_answer_length", "an integer of at least 1", max_answer_length)
         self._max_answer_length, self._null_answers = max_answer_length, null_answers
         self._align_to_words = align_to_words
-        # Not a decorator, which would keep only a weak reference to the object.
-        signature = [_QUESTIONS, _CONTEXTS]
-        self.answer = tf.function(self.answer, input_signature=signature, autograph=False)
+        names = ("question", "context")
+        specs = (tf.TensorSpec((None,), tf.string, name=name) for name in names)
+        self.answer = traced(self.answer, *specs)
 
     def answer(self, question, context):
         """string (B,), (B,) -> `answer` string (B,), `start`, `end` int32, `score` float32.
@@ -286,8 +280,7 @@ class TokenClassifier(_SpanModel):
         self._begins = np.array([label.startswith("B-") for label in labels])
         groups = [label.split("-", 1)[-1] for label in labels]
         self._names = np.array(labels if aggregation == "none" else groups)
-        # Not a decorator, which would keep only a weak reference to the object.
-        self.tag = tf.function(self.tag, input_signature=[TEXTS], autograph=False)
+        self.tag = traced(self.tag, TEXTS)
 
     def tag(self, text):
         """string (B,) -> `label`, `word` string (B, E), `score` float32, `start`, `end` int32.

@@ -73,12 +73,9 @@ def litert_functions(model):
         raise ArgumentError("model", "a built model", "one without weights", "Call build().")
     check_merged(model)
     if model.compute_dtype != "float32" or any(w.dtype == "int8" for w in model.weights):
-        raise ArgumentError(
-            "model",
-            "one in float32",
-            f"{model.dtype_policy.name} or int8 weights",
-            "Pass the original; weights_dtype sets the dtype in the file.",
-        )
+        remedy = "Pass the original; weights_dtype sets the dtype in the file."
+        got = f"{model.dtype_policy.name} or int8 weights"
+        raise ArgumentError("model", "one in float32", got, remedy)
     return _of_translator(model) if isinstance(model, Transformer) else _of_bert(model)
 
 
@@ -224,12 +221,9 @@ def write_litert(
         lite = litert.read_functions(beside / litert.MODEL)
         difference = _difference(functions, lite, probes[: COMPARED * (1 + STEPS)])
         if not difference <= TOLERANCES[weights_dtype]:  # nor NaN
-            raise ArgumentError(
-                "model",
-                f"a file within {TOLERANCES[weights_dtype]} of the model",
-                f"{difference:.3g} on {weights_dtype}",
-                "Try another weights_dtype.",
-            )
+            expected = f"a file within {TOLERANCES[weights_dtype]} of the model"
+            got = f"{difference:.3g} on {weights_dtype}"
+            raise ArgumentError("model", expected, got, "Try another weights_dtype.")
         report = {"bytes": len(file), "difference": difference}
         description = {"version": __version__, "kind": kind, "weights_dtype": weights_dtype}
         text = json.dumps({**description, **facts, **report}, indent=2, ensure_ascii=False)

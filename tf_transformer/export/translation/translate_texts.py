@@ -18,7 +18,7 @@ from tf_transformer.data.files import lock_file, replacing
 from tf_transformer.data.readers import check_plain_text, one_line, text_of_line
 from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
 from tf_transformer.export.translation.translator import cores
-from tf_transformer.generation.rules import check_range
+from tf_transformer.functional.ids import check_range
 from tf_transformer.json_text import parse_json
 
 _MOST_AT_ONCE = 8  # each batch being decoded needs its own memory
@@ -140,11 +140,9 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
 
     def translate(batch, first):
         found = translator.translate_beam(batch)
-        rows = zip(found["translations"].numpy(), found["scores"].numpy().tolist(), strict=True)
-        return [
-            [(text.decode("utf-8"), score) for text, score in zip(*row, strict=True)]
-            for row in rows
-        ]
+        scores = found["scores"].numpy().tolist()
+        texts = [[text.decode("utf-8") for text in row] for row in found["translations"].numpy()]
+        return [[*zip(*row, strict=True)] for row in zip(texts, scores, strict=True)]
 
     return _in_batches(translate, translator, texts, tokens_per_batch, progress, counted)
 
@@ -302,12 +300,9 @@ def _lock(output):
     """Prevent a second process from writing the same file."""
     with contextlib.suppress(OSError):  # a file system without locks
         if not lock_file(output):
-            raise ArgumentError(
-                "target",
-                "a file that no other process is writing",
-                output.name,
-                "Wait for that process, or choose another target.",
-            )
+            expected = "a file that no other process is writing"
+            remedy = "Wait for that process, or choose another target."
+            raise ArgumentError("target", expected, output.name, remedy)
 
 
 def _within(progress, done, count, before, after):
@@ -326,30 +321,27 @@ def _resume(notes, settings, lines, output):
     if not notes.exists():
         output.truncate(0)
         return 0, digest
-    refused = functools.partial(
-        ArgumentError, "target", remedy=f"Delete {notes} to start over.", place=notes
-    )
+    remedy = f"Delete {notes} to start over."
+    refused = functools.partial(ArgumentError, "target", remedy=remedy, place=notes)
     try:
         state = parse_json(notes.read_bytes())
         same = {name: state[name] for name in settings} == settings
         names = "lines", "source_bytes", "target_bytes"
         done, read, written = (operator.index(state[name]) for name in names)
-        expected = state["source_sha256"]
+        sha256 = state["source_sha256"]
     except (ValueError, KeyError, TypeError) as error:
         raise refused(expected="the progress in JSON", got=f"{error!r}") from error
     if not same:
-        raise refused(
-            expected=f"the progress with {settings}", got="that of another model or other settings"
-        )
+        expected = f"the progress with {settings}"
+        raise refused(expected=expected, got="that of another model or other settings")
     while left := read - lines.tell():
         block = lines.read(min(left, 2**20))
         if not block:
             break
         digest.update(block)
-    if digest.hexdigest() != expected or output.tell() < written:
-        raise refused(
-            expected="the progress of this source and this unfinished target", got="that of others"
-        )
+    if digest.hexdigest() != sha256 or output.tell() < written:
+        expected = "the progress of this source and this unfinished target"
+        raise refused(expected=expected, got="that of others")
     output.truncate(written)
     output.seek(written)
     return done, digest
