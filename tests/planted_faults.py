@@ -581,7 +581,7 @@ FAULTS = [
         ),
         (
             "tokenizers/graph/precompiled.py",
-            'joins &= ~is_a["control"] & ~before(is_a["control"])',
+            'joins &= ~is_a["control"] & ~previous(is_a["control"])',
             'joins &= ~is_a["control"]',
             "tokenizers/graph/test_sentencepiece.py",
         ),
@@ -630,7 +630,7 @@ FAULTS = [
         ),
         (
             "tokenizers/graph/words.py",
-            "joins |= is_between & (_previous(before) != _OTHER)",
+            "joins |= is_between & (previous(before) != _OTHER)",
             "joins |= is_between",
             "tokenizers/graph/test_pre_tokenizers.py",
         ),

@@ -186,8 +186,7 @@ class Task:
             `TextGenerator.from_pretrained`; ValueError for another model.
 
     Attributes:
-        name: "translate", "classify", "embed", "fill", "answer", "tag" or "generate", the path of
-            the service.
+        name: str, what it does, such as "translate"; the path of the service.
         threads: int, batches to compute at the same time.
     """
 

@@ -76,10 +76,8 @@ class BucketedFunction(tf.Module):
         largest bucket; return the number of ready programs, scalar int32.
         """
         shape, most = tf.stack([rows, length]), [self._rows[-1], self._lengths[-1]]
-        tf.debugging.Assert(
-            tf.reduce_all((shape >= 1) & (shape <= most)),
-            [f"rows, length: expected at least 1, at most {most[0]} and {most[1]}, got", shape],
-        )
+        message = f"rows, length: expected at least 1, at most {most[0]} and {most[1]}, got"
+        tf.debugging.Assert(tf.reduce_all((shape >= 1) & (shape <= most)), [message, shape])
         settings = _ones(self._settings, ())
         outputs = self._compiled(self.pad(_ones(self._specs, shape)), *settings)
         # Uses the results, since TensorFlow would prune a call without side effects.
@@ -151,9 +149,7 @@ def as_new(module):
 
 
 def warm_up_in_background(warm_up, sizes):
-    """Compile programs in a thread, while the process serves other requests.
-
-    When the main thread ends, this thread ends after its current call.
+    """Compile programs in a thread, which ends after its current call if the main thread ends.
 
     Args:
         warm_up: the `warm_up` of a model, or another function to call.
@@ -222,10 +218,8 @@ class CompiledFunction:
         [shape] = shapes
         if not self._has_logged and any(np.greater(shape, self._largest)):
             self._has_logged = True
-            _log.warning(
-                f"compile_for: a batch of shape {shape} exceeds the largest bucket, "
-                f"{self._largest}; it runs as a plain graph."
-            )
+            excess = f"{shape} exceeds the largest bucket, {self._largest}"
+            _log.warning(f"compile_for: a batch of shape {excess}; it runs as a plain graph.")
         return self._run(inputs)
 
     @property
@@ -268,9 +262,8 @@ def compile_for(function, specs, rows, lengths, background=False):
     """Compile a function with XLA for a few shapes, and pad every call to one of them.
 
     A batch is padded with zeros to the next number of rows and the next length, and the result is
-    cut to its size. Small batches gain most: MiniLM takes 0.5 of the plain graph's time for one
-    sentence of 16 tokens, 0.8 for 8 of 32, 1.05 for 32 of 64 (benchmarks/bert/NOTES.md). A batch
-    larger than the largest bucket runs as a plain graph, and the first one is logged.
+    cut to its size. Small batches gain most (benchmarks/bert/NOTES.md). A batch larger than the
+    largest bucket runs as a plain graph, and the first one is logged.
 
     Args:
         function: maps one nest of tensors (B, T) to a nest of tensors whose axis 0 is B, and whose
@@ -278,8 +271,8 @@ def compile_for(function, specs, rows, lengths, background=False):
             of 0 must mean padding.
         specs: nest of `tf.TensorSpec((None, None), dtype)`, the inputs.
         rows, lengths: ascending ints, the batch sizes and the lengths.
-        background: bool. False returns when all len(rows) x len(lengths) programs are compiled.
-            True returns at once and uses the plain graph until the program for a batch is ready.
+        background: bool; True returns at once, before the programs are compiled, and uses the plain
+            graph until the program for a batch is ready.
 
     Returns:
         `CompiledFunction`: call it like `function`; `programs` counts its programs, and `wait`
@@ -296,17 +289,13 @@ def compile_for(function, specs, rows, lengths, background=False):
         >>> doubled(tf.constant([[2, 7, 3]])).shape.as_list(), doubled.programs
         ([1, 3], 2)
     """
-    rows, lengths = _ascending("rows", rows), _ascending("lengths", lengths)
+    sizes = {"rows": list(rows), "lengths": list(lengths)}
+    for name, given in sizes.items():
+        is_int = all(isinstance(n, int) and not isinstance(n, bool) for n in given)
+        if not is_int or not given or given[0] < 1 or given != sorted(set(given)):
+            remedy = "Each is a size to compile for."
+            raise ArgumentError(name, "one or more ascending positive integers", given, remedy)
     for spec in tf.nest.flatten(specs):
         if not isinstance(spec, tf.TensorSpec) or spec.shape.as_list() != [None, None]:
             raise ArgumentError("specs", "tf.TensorSpec((None, None), dtype)", spec)
-    return CompiledFunction(function, specs, rows, lengths, background)
-
-
-def _ascending(name, sizes):
-    sizes = list(sizes)
-    is_int = all(isinstance(n, int) and not isinstance(n, bool) for n in sizes)
-    if not is_int or not sizes or sizes[0] < 1 or sizes != sorted(set(sizes)):
-        remedy = "Each is a size to compile for."
-        raise ArgumentError(name, "one or more ascending positive integers", sizes, remedy)
-    return sizes
+    return CompiledFunction(function, specs, **sizes, background=background)

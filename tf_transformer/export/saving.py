@@ -101,9 +101,8 @@ def load_saved_model(path):
 def freeze(function, *specs):
     """Trace a function as a plain graph, with the values of its variables as constants.
 
-    oneDNN packs a constant matrix once, but a variable in each call. Freezing pays off for bfloat16
-    on a processor with AMX: BERT-base's encoder takes 0.7 of the time for 8 texts of 128 tokens,
-    half for one of 16 (benchmarks/models/NOTES.md). The constants and the packed matrices take
+    oneDNN packs a constant matrix once, but a variable in each call, which pays off for bfloat16
+    on a processor with AMX (benchmarks/models/NOTES.md). The constants and the packed matrices take
     memory of their own, and later changes of the variables have no effect.
 
     Args:
@@ -197,8 +196,8 @@ _WITH_WEIGHTS = ("encoder", "start", "step", "exit_early")
 class StoredWeights:
     """A model whose SavedModel stores 16 bits per weight and computes in float32.
 
-    Each weight is rounded once. Loading creates float32 weights from the rounded ones, so inference
-    takes the same time; the files are half as large, and the weights take half more memory.
+    Each weight is rounded once. Loading creates float32 weights from the rounded ones: inference
+    takes the same time, the files are half as large, and the weights take half more memory.
     `Translator`, `TextClassifier` and `TextEncoder` accept it in place of a model.
 
     Args:

@@ -143,8 +143,7 @@ class QuestionAnswerer(_SpanModel):
         null = start_scores[:, 0] * end_scores[:, 0]
         null = tf.math.unsorted_segment_min(null, row, tf.size(context))  # (B,)
         row = tf.repeat(row, tf.shape(score)[1])
-        start, end, score = (tf.reshape(x, [-1]) for x in (start, end, score))
-        found = _best(context, row, start, end, score)
+        found = _best(context, row, *(tf.reshape(x, [-1]) for x in (start, end, score)))
         is_null = self._null_answers & (null > found["score"])
         others = {"answer": "", "start": 0, "end": 0, "score": null}
         return {name: tf.where(is_null, others[name], x) for name, x in found.items()}
@@ -193,10 +192,7 @@ class QuestionAnswerer(_SpanModel):
 
 
 def _probabilities(logits, inside, first):
-    """A softmax over the first token and those of a window, which `first` (W,) begins: (W, 1 + L).
-
-    Takes logits (W, T), and which places of windows have tokens, bool (W, L).
-    """
+    """A softmax over the first token and those inside a window after `first` (W,): (W, 1 + L)."""
     places = first[:, tf.newaxis] + tf.range(tf.shape(inside)[1])
     places = tf.minimum(places, tf.shape(logits)[1] - 1)
     logits = tf.cast(logits, tf.float32)
@@ -270,8 +266,7 @@ class TokenClassifier(_SpanModel):
         self._before = [number for number, _ in special_frame(tokenizer, 1)].index(None)
         self._num_special = len(special_frame(tokenizer, 1)) - 1
         self._unknown = tokenizer.ids_of_roles.get("unknown", -1)
-        # WordPiece marks the tokens that go on with a word, which makes them longer than their part
-        # of the text.
+        # WordPiece marks tokens that go on with a word, which are longer than their part of a text.
         is_marked = tokenizer.model_type == "WordPiece"
         self._sizes = np.array([*map(len, tokenizer.vocabulary)], np.int32) if is_marked else None
         labels = model.config.labels
@@ -285,8 +280,7 @@ class TokenClassifier(_SpanModel):
     def tag(self, text):
         """string (B,) -> `label`, `word` string (B, E), `score` float32, `start`, `end` int32.
 
-        A text with fewer entities than E has "" and 0 at the end. `word` is the part of the text
-        from character `start` to `end`.
+        `word` is the text from character `start` to `end`; "" and 0 where there are fewer than E.
         """
         ids, offsets, _ = self.tokenizer.locate(text)
         most = self._max_length - self._num_special
@@ -363,10 +357,7 @@ def text_model_for(folder):
 
 
 def _grouped(begins, rows, start, end):
-    """Join tokens (N,) to groups, which begin where `begins` is True and with each text.
-
-    Returns the group of each token, and of each group its first token, text, start and end.
-    """
+    """Join tokens (N,): the group of each, and of each group the first token, text, start, end."""
     begins |= starts_where(rows[1:] != rows[:-1], rows)
     first = tf.where(begins)[:, 0]
     last = tf.concat([first[1:], [tf.size(rows, tf.int64)]], axis=0)[: tf.size(first)] - 1

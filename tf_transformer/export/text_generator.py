@@ -157,8 +157,7 @@ class TextGenerator(tf.Module):
             path: str or Path, a folder with `config.json`, safetensors and a tokenizer; its
                 `generation_config.json` has the settings. A prompt without tokens begins with its
                 `bos_token_id`.
-            source_language, target_language: see `TranslationTokenizer.from_pretrained`; a target
-                begins with its language, or without one as `generation_config.json` says.
+            source_language, target_language: see `TranslationTokenizer.from_pretrained`.
             stop: see `TextGenerator`; besides the `stop_strings` of the folder.
             ignored_fields: see `load`.
             changes: fields that replace those of `generation_config.json`, see
@@ -252,9 +251,7 @@ class TextGenerator(tf.Module):
         }
 
     def save(self, path):
-        """Write a SavedModel with the `signatures` to a folder; a SavedModel there is replaced at
-        the end, FileExistsError for other content.
-        """
+        """Write a SavedModel to a folder, in place of one; FileExistsError for other content."""
         save_module(self, path, self.signatures())
 
     def _read(self, text):
@@ -410,8 +407,7 @@ def stream_text(model, text, *, max_new_tokens=0, stop=(), seed=0, **sampling):
     """Continue a text in pieces, each as soon as no further token changes it.
 
     Together they are the text of `TextGenerator.generate`, or with any of the numbers for sampling
-    that of `sample`. The pieces that could be part of a stop string are held back, and so are
-    incomplete characters. The step is traced once; the cache doubles when it is full.
+    that of `sample`. What could be part of a stop string or of a character is held back.
 
     Args:
         model: `TextGenerator` without beams, or the loaded SavedModel of one.

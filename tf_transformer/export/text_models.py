@@ -86,8 +86,7 @@ class TextModel(tf.Module):
 
     def save(self, path):
         """Write a SavedModel with the signatures, `warm_up` and, if texts are all that it takes,
-        TensorFlow Serving's warm-up data to a folder; a SavedModel there is replaced at the end,
-        FileExistsError for other content.
+        data for TensorFlow Serving, in place of one; FileExistsError for other content.
         """
         signatures = {**self.signatures(), "warm_up": warm_up_signature(self.warm_up)}
         texts = warm_up_texts(self._max_length) if self.takes_any_text else ()
@@ -107,9 +106,8 @@ class TextEncoder(TextModel):
         lowercase: bool, whether to lowercase texts before tokenization.
         jit_compile: bool, or None for True where TensorFlow sees a GPU or TPU. False uses XLA only
             for small batches that `warm_up` compiled. True compiles the model for each bucket at
-            its first batch: B is padded to a power of two, T to 8, 16, 32 and so on. That takes
-            seconds; on a CPU a single text then takes 0.65 of the time with `unpad=False`, and
-            0.75 of that with `unpad=True` (benchmarks/bert/NOTES.md).
+            its first batch, for seconds: B is padded to a power of two, T to 8, 16, 32 and so on.
+            What it gains is in benchmarks/bert/NOTES.md.
 
     Raises:
         ValueError: If the tokenizer has more tokens than the model, or `max_length` exceeds the
@@ -134,8 +132,7 @@ class TextEncoder(TextModel):
         """Load the encoder from the folder of a checkpoint.
 
         Args:
-            path, changes: a folder with a vocabulary, and settings, see
-                `SentenceEncoder.from_pretrained`, also for the errors; `unpad` is True by default.
+            path, changes: see `SentenceEncoder.from_pretrained`; `unpad` is True by default, and
                 `sentence_bert_config.json`, if present, sets the maximum length and lowercasing.
             jit_compile: see `TextEncoder`.
 
@@ -183,12 +180,9 @@ def _warn_of_prompt(path):
     if name is not None:
         prompts = settings.get("prompts")
         named = isinstance(prompts, dict) and isinstance(name, str)
-        prompt = prompts.get(name) if named else None
-        warnings.warn(
-            f"{path}: this model expects the prompt {prompt!r} before each text, which is "
-            f"not added automatically. Put it before your texts.",
-            stacklevel=4,
-        )
+        message = f"{path}: this model expects the prompt {prompts.get(name) if named else None!r}"
+        message += " before each text, which is not added automatically. Put it before your texts."
+        warnings.warn(message, stacklevel=4)
 
 
 class TextClassifier(TextModel):

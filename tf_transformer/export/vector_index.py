@@ -239,9 +239,7 @@ class VectorIndex:
             raise ArgumentError("index", expected, got, "Build the index with the same model.")
 
     def search(self, vectors, top):
-        """Find the rows with the largest dot products, see `nearest`. "hnsw" may find fewer than
-        `top`; the last rows are then -1.
-        """
+        """Like `nearest`; "hnsw" may find fewer than `top`, the last rows are then -1."""
         vectors = np.asarray(vectors, np.float32)
         check_search(vectors, self.width, top)
         if self.dtype not in APPROXIMATE:
@@ -284,10 +282,9 @@ def write_index(folder, parts, encode, dtype="float32"):
         encode: function, list of strings -> float array (B, D), the model that made the vectors;
             the index stores its vectors of a few texts, see `VectorIndex.check_model`.
         dtype: "float32"; "float16"; "int8", with one range per vector; or, with faiss, "pq" or
-            "hnsw". "pq", product quantization (Jégou et al. 2011), stores groups of numbers, four
-            if the width allows, in one byte, a sixteenth of float32, and compares all vectors.
-            "hnsw", a graph of neighbors (Malkov and Yashunin 2018), stores float32 and links, and
-            compares few vectors. Both are kept in memory.
+            "hnsw". "pq", product quantization (Jégou et al. 2011), stores a sixteenth of float32 if
+            the width allows, and compares all vectors. "hnsw", a graph of neighbors (Malkov and
+            Yashunin 2018), stores float32 and links, and compares few. Both are kept in memory.
 
     Returns:
         dict: `rows`, `width`, `dtype`.

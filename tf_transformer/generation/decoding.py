@@ -341,7 +341,8 @@ class DecodingRules:
     @property
     def change_logits(self):
         """bool, whether there is any rule for tokens but `no_repeat_ngram`."""
-        return self.tokens is not None and self.tokens.change_logits
+        own = self.tokens
+        return bool(own and (own.ids or own.repetition_penalty != 1 or own.renormalize))
 
     @property
     def end_ids(self):

@@ -37,9 +37,8 @@ def generate(
     """Continue prompts, or generate targets of sources, as `generate` of transformers.
 
     With the settings of `generation_settings`, greedy decoding and beam search give the same tokens
-    as transformers. Texts of different lengths in a batch give the same tokens as each text alone.
-    Every call traces the model anew, unless the calls are those of one `tf.function`:
-    `tf.function(functools.partial(generate, model, **settings))`.
+    as transformers, for each text those of the text alone. Every call traces the model anew, unless
+    the calls are those of one `tf.function(functools.partial(generate, model, **settings))`.
 
     Args:
         model: built `LanguageModel` or `Transformer`.
@@ -55,9 +54,8 @@ def generate(
         min_length, min_new_tokens: int, no end token within so many tokens, counted like these.
         n_best: int n, results of each text: the n-best list of beam search, or so many samples.
         beams: None, or dict, the options specific to `beam_search`, except `n_best`.
-        sampling: None, or dict, the options specific to `sample_decode`, except `seed`; {} for its
-            defaults.
-        seed: int or scalar int32 tensor for sampling.
+        sampling: None, or dict, the options specific to `sample_decode`; {} for its defaults.
+        seed: int or scalar int32 tensor for sampling, not in `sampling`.
         step: None for `model.step`, or a function like it.
         options: `no_repeat_ngram`, `token_rules`, `jit_compile` and, without `beams`,
             `is_complete`, see `greedy_decode`.
@@ -116,10 +114,8 @@ def generate(
 
 
 def start_texts(model, inputs, start_id, beam_size, most, least):
-    """The first state, and what differs between texts, as options of a decoding strategy.
-
-    `most` and `least` are `max_length` and `max_new_tokens`, `min_length` and `min_new_tokens`.
-    """
+    """The first state, and what differs between texts, as options of a decoding strategy."""
+    # `most` and `least` are `max_length` and `max_new_tokens`, `min_length` and `min_new_tokens`.
     state, first, prompt_lengths = _start(model, inputs, start_id, beam_size)
 
     def after_first(length, new_tokens):
@@ -264,7 +260,6 @@ class Ensemble:
     p(y_t | y_<t, x) = 1/M sum_m p_m(y_t | y_<t, x), M models with the same vocabularies: Sutskever
     et al. 2014, section 3.6. An ensemble of translators can replace a `Transformer` in decoding, as
     in `Translator`; an ensemble of language models, a `LanguageModel`, as in `continue_texts`.
-    Decoding takes M times the work of one model.
 
     Args:
         models: list of built models with `start`, `step`, `reorder` and `resize`, either all

@@ -40,11 +40,6 @@ class TokenRules:
         words = ((self.forced_first, self.forced_last), self.suppressed_first, *self.bad_words)
         return [token for word in words for token in word if token is not None]
 
-    @property
-    def change_logits(self):
-        """bool, whether there is any rule."""
-        return bool(self.ids) or self.repetition_penalty != 1 or self.renormalize
-
 
 def ruled_logits(logits, history, position, rules, of_rows):
     """The logits (R, V) after the rules that need more than a few candidates."""

@@ -113,9 +113,8 @@ class TokenizerFile:
     def read_vocabulary(cls, path, pipeline):
         """Read BERT's `vocab.txt`: one token per line, with the line number, from 0, as its id.
 
-        Lines are read as by Hugging Face's `BertTokenizer`: if a token, such as the empty one, is
-        on several lines, the last one counts. The other lines keep their ids under names such as
-        "[line 7]", which is never a single word of a text.
+        As in Hugging Face's `BertTokenizer`, the last of several lines with one token counts. The
+        others keep their ids under names such as "[line 7]", which is never a word of a text.
 
         Args:
             path: string or path of the text file.
@@ -224,11 +223,7 @@ class TokenizerFile:
         return found
 
     def with_added_tokens(self, tokens):
-        """Return the file with more `AddedToken`s, whose ids are ignored.
-
-        The numbers of the file keep their spelling. ValueError if a token is empty, was added
-        before, or is white space with `lstrip`.
-        """
+        """The file with more `AddedToken`s, without their ids; numbers keep their spelling."""
         mark = "\ud800"  # never in a valid text
         content = json.loads(self.text, parse_float=mark.__add__)
         ids = {token: number for number, token in enumerate(self.vocabulary)}

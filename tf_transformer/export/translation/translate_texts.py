@@ -79,19 +79,17 @@ def translate_texts(
     """Translate texts in batches of similar length, on a CPU as many at once as it has cores.
 
     A process that does nothing else should start with TF_NUM_INTRAOP_THREADS=1, as the command
-    `translate` does: sharing the small operations of a step among the cores takes longer
-    (benchmarks/decoding/NOTES.md).
+    `translate` does (benchmarks/decoding/NOTES.md).
 
     Args:
         translator: a `Translator` or a loaded one.
         texts: list of str.
         beam: bool, whether to use `translate_beam` and return the best of each n-best list.
         sample: None, or `Sampling`, to use `translate_sample`. With neither, decoding is greedy.
-        tokens_per_batch: int, maximum number of tokens in a batch, including padding; a longer text
-            gets its own batch.
+        tokens_per_batch: int, most tokens of a batch, with padding; a longer text is one alone.
         progress: None, or a function called with the number of finished texts.
-        counted: None, or a function called before the first batch with the number of tokens of
-            each text, without the end token, e.g. to report texts too long for the model.
+        counted: None, or a function called at first with the number of tokens of each text,
+            without the end token, e.g. to report texts too long for the model.
 
     Returns:
         list of str, in the order of `texts`.
@@ -207,10 +205,9 @@ def translate_file(
 ):
     """Translate a text file line by line.
 
-    A few thousand lines are read, translated in batches of similar length, and written in their
-    order before the next ones are read. They are written to `TARGET.unfinished`, which is renamed
-    to the target at the end; `TARGET.unfinished.json` records the progress. After a stop, the same
-    call resumes.
+    A few thousand lines at a time are translated in batches of similar length, and written to
+    `TARGET.unfinished`, which is renamed to the target at the end; `TARGET.unfinished.json` records
+    the progress. After a stop, the same call resumes.
 
     Args:
         translator: a `Translator` or a loaded one.
@@ -220,8 +217,7 @@ def translate_file(
         beam, sample, tokens_per_batch: see `translate_texts`.
         lines_at_once: int, number of lines sorted together; fewer if they exceed 1 MiB.
         progress: None, or a function called after each batch with the number of translated lines
-            and the share of the source they make up, 0.0 to 1.0. A stop loses the current part,
-            which is written as a whole.
+            and their share of the source, 0.0 to 1.0. A stop loses the current part.
         counted: None, or a function called with the number of the first line, from 1, and the
             token counts of the lines of a part.
 
@@ -267,13 +263,8 @@ def translate_file(
             output.flush()
             os.fsync(output.fileno())
             done += len(chunk)
-            state = {
-                **settings,
-                "lines": done,
-                "source_bytes": lines.tell(),
-                "source_sha256": digest.hexdigest(),
-                "target_bytes": output.tell(),
-            }
+            places = {"source_bytes": lines.tell(), "target_bytes": output.tell()}
+            state = {**settings, "lines": done, **places, "source_sha256": digest.hexdigest()}
             with replacing(notes) as beside:
                 beside.write_text(json.dumps(state) + "\n", encoding="utf-8")
             if progress:

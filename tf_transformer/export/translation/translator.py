@@ -95,8 +95,7 @@ class Translator(tf.Module):
 
     def translate_beam(self, text):
         """Translate with `beam_search`: string (B,) -> `translations` string (B, n), the best
-        first, and their `scores` float32 (B, n); "" and -inf where there are fewer. A blank text
-        has one translation, the empty one, with score 0.
+        first, `scores` float32 (B, n); "" and -inf where there are fewer, "", 0 for a blank text.
         """
         source, is_blank = self._source(text)
         ids, scores = self.decoding.beam(source)
@@ -104,10 +103,8 @@ class Translator(tf.Module):
         translations = tf.reshape(self.tokenizer.decode_ids(rows), tf.shape(scores))
         is_blank = tf.expand_dims(is_blank, 1)
         certain = tf.where(tf.range(tf.shape(scores)[1]) == 0, 0.0, IMPOSSIBLE)
-        return {
-            "translations": tf.where(is_blank, "", translations),
-            "scores": tf.where(is_blank, certain, scores),
-        }
+        translations = tf.where(is_blank, "", translations)
+        return {"translations": translations, "scores": tf.where(is_blank, certain, scores)}
 
     def translate_sample(self, text, seed, temperature, top_k, top_p):
         """Translate with `sample_decode`: string (B,) -> string (B,); see `IdTranslator.sample`."""
@@ -132,8 +129,7 @@ class Translator(tf.Module):
     def save(self, path):
         """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`,
         `translate_sample`, `warm_up`, `warm_up_beam` and, except for an ensemble, `encode`, and
-        TensorFlow Serving's warm-up data to a folder; a SavedModel there is replaced at the end,
-        FileExistsError for other content.
+        data for TensorFlow Serving, in place of one; FileExistsError for other content.
         """
 
         def signature(function, *specs):
@@ -175,9 +171,8 @@ class IdTranslator(tf.Module):
             `warm_up_beam` compiled for. True compiles one program with XLA for each bucket, when
             the first batch falls into it: S is padded to 8, 16, 32 and so on, B to a power of two;
             above 8 rows, and for samples, the caches have room for 16 tokens, 32 and so on, each
-            with its program. Each takes seconds to compile and then less time per token
-            (benchmarks/decoding/NOTES.md). Except for samples, 32 rows or more are decoded in
-            parallel parts on a CPU, see `in_parts`, and B is the size of a part.
+            with its program (benchmarks/decoding/NOTES.md). Except for samples, 32 rows or more are
+            decoded in parallel parts on a CPU, and B is the size of a part.
         num_tokens: None, or int: the ids from it on have no token and are never chosen.
 
     Raises:
@@ -308,10 +303,8 @@ def in_parts(decode, ids):
 
     counts = [count for count in (1, 2, 4) if count <= cores()]
     enough = tf.shape(ids)[0] >= [count * _LEAST_ROWS for count in counts[1:]]
-    return tf.switch_case(
-        tf.math.count_nonzero(enough, dtype=tf.int32),
-        [functools.partial(decoded, count) for count in counts],
-    )
+    branches = [functools.partial(decoded, count) for count in counts]
+    return tf.switch_case(tf.math.count_nonzero(enough, dtype=tf.int32), branches)
 
 
 def _in_turn(*parts):

@@ -39,8 +39,8 @@ def add_adapters(model, rank=8, alpha=16, targets=("wq", "wv")):
     so that the model's outputs do not change: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large
     Language Models", section 4.1. A is drawn as in `peft`, from U(-1 / sqrt(D), 1 / sqrt(D)).
 
-    Add adapters before `compile`; the optimizer then has slots for A and B alone. They are kept in
-    copies, `.keras` files and checkpoints, and `save_adapters` writes them alone.
+    Add adapters before `compile`, so that the optimizer has slots for A and B alone. Copies, files
+    and checkpoints keep them, and `save_adapters` writes them alone.
 
     Args:
         model: built `LanguageModel` or `Transformer`; it is changed.

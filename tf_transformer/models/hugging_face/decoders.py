@@ -55,19 +55,24 @@ def fields_of(text):
     return own + tuple(row for row in kept if row.names)
 
 
-def read_names(text, *stacks):
+def read_names(text, attention=()):
     """Read rows of a name here, one in the files, and perhaps "part/parts" of a joint tensor.
 
     A name that ends in "/" stands for all leaves: kernel and gamma are `weight`, bias and beta
-    `bias` in the files. `{n}` is the number of a layer, and STACK each of the `stacks`.
+    `bias` in the files. `{n}` is the number of a layer; a row with STACK is read for the encoder
+    and the decoder, one with DENSE for wq, wk, wv and dense, in the files as in `attention`.
     """
-    lines = [
-        line.replace("STACK", stack)
-        for line in text.strip().splitlines()
-        for stack in (stacks if "STACK" in line else ("",))
-    ]
-    rows = [(*line.split(), "1/1")[:3] for line in lines]
-    return tuple((here, there, tuple(map(int, part.split("/")))) for here, there, part in rows)
+    dense = ("wq", "wk", "wv", "dense")[: len(attention)]
+    words = {"STACK": {name: name for name in ("encoder", "decoder")}}
+    words["DENSE"] = dict(zip(dense, attention, strict=True))
+    rows = []
+    for line in text.strip().splitlines():
+        here, there, part = (*line.split(), "1/1")[:3]
+        part = tuple(map(int, part.split("/")))
+        mark = next((mark for mark in words if mark in here), " ")
+        for ours, theirs in words.get(mark, {"": ""}).items():
+            rows.append((here.replace(mark, ours), there.replace(mark, theirs), part))
+    return tuple(rows)
 
 
 def padding_of(fields):

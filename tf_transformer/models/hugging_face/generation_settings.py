@@ -139,18 +139,11 @@ def _settings(fields):
         if fields["do_sample"]:
             got = f"true with num_beams {beam_size}"
             raise ArgumentError("do_sample", "false for beam search", got)
-        settings["beams"] = {
-            "beam_size": beam_size,
-            "length_penalty": fields["length_penalty"],
-            "length_divisor": "length",
-            "early_stopping": fields["early_stopping"],
-        }
+        how = {name: fields[name] for name in ("length_penalty", "early_stopping")}
+        settings["beams"] = {"beam_size": beam_size, "length_divisor": "length", **how}
     elif fields["do_sample"]:
-        settings["sampling"] = {
-            "temperature": fields["temperature"],
-            "top_k": fields["top_k"] or None,
-            "top_p": fields["top_p"],
-        }
+        how = {name: fields[name] for name in ("temperature", "top_p")}
+        settings["sampling"] = {**how, "top_k": fields["top_k"] or None}
     return settings
 
 

@@ -131,8 +131,7 @@ class TranslationTokenizer(tf.Module):
     def encode(self, text):
         """Source texts to ids: string (B,) -> int32 ragged (B, (S)), with special tokens.
 
-        tf.errors.InvalidArgumentError for a text that begins with an unknown language code, if
-        there are any.
+        tf.errors.InvalidArgumentError for a text that begins with an unknown language code.
         """
         text = tf.convert_to_tensor(text, tf.string)
         if self._codes is None:

@@ -132,21 +132,12 @@ encoder/embedding/embedding/embeddings    model.shared.weight
 output_bias                               final_logits_bias
 STACK/embedding/positions/table           model.STACK.embed_positions.weight
 STACK/embedding/norm/                     model.STACK.layernorm_embedding.
-encoder/layer{n}/mha/wq/                  model.encoder.layers.{n}.self_attn.q_proj.
-encoder/layer{n}/mha/wk/                  model.encoder.layers.{n}.self_attn.k_proj.
-encoder/layer{n}/mha/wv/                  model.encoder.layers.{n}.self_attn.v_proj.
-encoder/layer{n}/mha/dense/               model.encoder.layers.{n}.self_attn.out_proj.
+encoder/layer{n}/mha/DENSE/               model.encoder.layers.{n}.self_attn.DENSE.
 encoder/layer{n}/layernorm1/              model.encoder.layers.{n}.self_attn_layer_norm.
 encoder/layer{n}/layernorm2/              model.encoder.layers.{n}.final_layer_norm.
-decoder/layer{n}/mha1/wq/                 model.decoder.layers.{n}.self_attn.q_proj.
-decoder/layer{n}/mha1/wk/                 model.decoder.layers.{n}.self_attn.k_proj.
-decoder/layer{n}/mha1/wv/                 model.decoder.layers.{n}.self_attn.v_proj.
-decoder/layer{n}/mha1/dense/              model.decoder.layers.{n}.self_attn.out_proj.
+decoder/layer{n}/mha1/DENSE/              model.decoder.layers.{n}.self_attn.DENSE.
 decoder/layer{n}/layernorm1/              model.decoder.layers.{n}.self_attn_layer_norm.
-decoder/layer{n}/mha2/wq/                 model.decoder.layers.{n}.encoder_attn.q_proj.
-decoder/layer{n}/mha2/wk/                 model.decoder.layers.{n}.encoder_attn.k_proj.
-decoder/layer{n}/mha2/wv/                 model.decoder.layers.{n}.encoder_attn.v_proj.
-decoder/layer{n}/mha2/dense/              model.decoder.layers.{n}.encoder_attn.out_proj.
+decoder/layer{n}/mha2/DENSE/              model.decoder.layers.{n}.encoder_attn.DENSE.
 decoder/layer{n}/layernorm2/              model.decoder.layers.{n}.encoder_attn_layer_norm.
 decoder/layer{n}/layernorm3/              model.decoder.layers.{n}.final_layer_norm.
 STACK/layer{n}/ffn/hidden/                model.STACK.layers.{n}.fc1.
@@ -174,7 +165,7 @@ _BART = Family(
     defaults=_BART_DEFAULTS,
     read=_bart_reader(lambda longest: LearnedPositions(longest, offset=2), embedding_norm=True),
     write=_write_bart,
-    names=read_names(_BART_NAMES, "encoder", "decoder"),
+    names=read_names(_BART_NAMES, ("q_proj", "k_proj", "v_proj", "out_proj")),
     prefix="model.",
     copies={
         "lm_head.weight": "model.shared.weight",
@@ -285,26 +276,24 @@ def _t5_factor(name, arguments):
     return 1.0
 
 
-_T5_LAYERS = """
-encoder/layer{n}/mha/wq/         encoder.block.{n}.layer.0.SelfAttention.q.
-encoder/layer{n}/mha/wk/         encoder.block.{n}.layer.0.SelfAttention.k.
-encoder/layer{n}/mha/wv/         encoder.block.{n}.layer.0.SelfAttention.v.
-encoder/layer{n}/mha/dense/      encoder.block.{n}.layer.0.SelfAttention.o.
+_T5_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+_T5_NAMES = f"""
+encoder/embedding/embedding/embeddings    shared.weight
+encoder/layer0/mha/positions/table        encoder.{_T5_BIAS}
+decoder/layer0/mha1/positions/table       decoder.{_T5_BIAS}
+STACK/final_norm/                         STACK.final_layer_norm.
+final_layer/kernel                        lm_head.weight"""
+_T5_NAMES += """
+encoder/layer{n}/mha/DENSE/      encoder.block.{n}.layer.0.SelfAttention.DENSE.
 encoder/layer{n}/layernorm1/     encoder.block.{n}.layer.0.layer_norm.
 encoder/layer{n}/layernorm2/     encoder.block.{n}.layer.1.layer_norm.
 encoder/layer{n}/ffn/hidden/     encoder.block.{n}.layer.1.DenseReluDense.wi.
 encoder/layer{n}/ffn/hidden/gate/     encoder.block.{n}.layer.1.DenseReluDense.wi_0.
 encoder/layer{n}/ffn/hidden/linear/   encoder.block.{n}.layer.1.DenseReluDense.wi_1.
 encoder/layer{n}/ffn/output/     encoder.block.{n}.layer.1.DenseReluDense.wo.
-decoder/layer{n}/mha1/wq/        decoder.block.{n}.layer.0.SelfAttention.q.
-decoder/layer{n}/mha1/wk/        decoder.block.{n}.layer.0.SelfAttention.k.
-decoder/layer{n}/mha1/wv/        decoder.block.{n}.layer.0.SelfAttention.v.
-decoder/layer{n}/mha1/dense/     decoder.block.{n}.layer.0.SelfAttention.o.
+decoder/layer{n}/mha1/DENSE/     decoder.block.{n}.layer.0.SelfAttention.DENSE.
 decoder/layer{n}/layernorm1/     decoder.block.{n}.layer.0.layer_norm.
-decoder/layer{n}/mha2/wq/        decoder.block.{n}.layer.1.EncDecAttention.q.
-decoder/layer{n}/mha2/wk/        decoder.block.{n}.layer.1.EncDecAttention.k.
-decoder/layer{n}/mha2/wv/        decoder.block.{n}.layer.1.EncDecAttention.v.
-decoder/layer{n}/mha2/dense/     decoder.block.{n}.layer.1.EncDecAttention.o.
+decoder/layer{n}/mha2/DENSE/     decoder.block.{n}.layer.1.EncDecAttention.DENSE.
 decoder/layer{n}/layernorm2/     decoder.block.{n}.layer.1.layer_norm.
 decoder/layer{n}/layernorm3/     decoder.block.{n}.layer.2.layer_norm.
 decoder/layer{n}/ffn/hidden/     decoder.block.{n}.layer.2.DenseReluDense.wi.
@@ -312,7 +301,6 @@ decoder/layer{n}/ffn/hidden/gate/     decoder.block.{n}.layer.2.DenseReluDense.w
 decoder/layer{n}/ffn/hidden/linear/   decoder.block.{n}.layer.2.DenseReluDense.wi_1.
 decoder/layer{n}/ffn/output/     decoder.block.{n}.layer.2.DenseReluDense.wo.
 """
-_T5_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 _T5 = Family(
     model=Transformer,
     published_as="T5ForConditionalGeneration",
@@ -338,15 +326,7 @@ classifier_dropout | harmless | only for a head for classes
     },
     read=_read_t5,
     write=_write_t5,
-    names=read_names(f"""
-encoder/embedding/embedding/embeddings    shared.weight
-encoder/layer0/mha/positions/table        encoder.{_T5_BIAS}
-decoder/layer0/mha1/positions/table       decoder.{_T5_BIAS}
-{_T5_LAYERS.strip()}
-encoder/final_norm/                       encoder.final_layer_norm.
-decoder/final_norm/                       decoder.final_layer_norm.
-final_layer/kernel                        lm_head.weight
-"""),
+    names=read_names(_T5_NAMES, ("q", "k", "v", "o")),
     prefix="transformer.",  # no file has one
     copies=dict.fromkeys(
         ("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),

@@ -17,6 +17,7 @@ from tf_transformer.tokenizers.graph.texts import (
     Trie,
     follow,
     num_bytes,
+    previous,
     property_of_all,
     rows_of,
     selected,
@@ -191,29 +192,26 @@ def _begins_cluster(codes, text_starts, text_start):
         name: tf.bitwise.bitwise_and(bits, 1 << bit) > 0 for bit, name in enumerate(_PROPERTIES)
     }
 
-    def before(flags):
-        return tf.concat([[False], flags[:-1]], axis=0)[: tf.size(codes)]
-
     def follows(name, between):
         """Whether a code point follows one with a property, with only some between; its place."""
         stops = tf.concat([[-1], tf.cast(tf.where(~between)[:, 0], tf.int32)], axis=0)
         place = tf.gather(stops, tf.cumsum(tf.cast(~between, tf.int32), exclusive=True))
         return (place >= text_start) & tf.gather(is_a[name], tf.maximum(place, 0)), place
 
-    vowel, trailing = before(is_a["before_vowel"]), before(is_a["before_trailing"])
-    joins = is_a["joins_any"] | before(is_a["prepended"])
-    joins |= before(is_a["before_leading"]) & is_a["joins_leading"]
+    vowel, trailing = previous(is_a["before_vowel"]), previous(is_a["before_trailing"])
+    joins = is_a["joins_any"] | previous(is_a["prepended"])
+    joins |= previous(is_a["before_leading"]) & is_a["joins_leading"]
     joins |= vowel & trailing & is_a["joins_vowel"]
     joins |= ~vowel & trailing & is_a["joins_trailing"]
     follows_pictograph, _ = follows("pictograph", is_a["extends_pictograph"])
-    joins |= before(follows_pictograph & (codes == _JOINER)) & is_a["joins_pictograph"]
+    joins |= previous(follows_pictograph & (codes == _JOINER)) & is_a["joins_pictograph"]
     links = is_a["links_consonants"]
     follows_consonant, place = follows("consonant", is_a["extends_consonant"] | links)
     num_links = tf.cumsum(tf.cast(links, tf.int32), exclusive=True)
     is_linked = num_links > tf.gather(num_links, tf.maximum(place, 0))
     joins |= follows_consonant & is_linked & is_a["joins_consonant"]
-    joins &= ~is_a["control"] & ~before(is_a["control"])
-    joins |= (codes == ord("\n")) & before(codes == ord("\r"))
+    joins &= ~is_a["control"] & ~previous(is_a["control"])
+    joins |= (codes == ord("\n")) & previous(codes == ord("\r"))
     starts = ~joins | text_starts
     return starts, tf.cumsum(tf.cast(starts, tf.int32)) - 1
 
@@ -304,7 +302,7 @@ def _spaces(codes, rows, piece):
     place, is_space = tf.range(tf.size(codes)), codes == _SPACE
     begins = starts_where(piece[1:] != piece[:-1], codes)
     ends = tf.concat([begins[1:], [True]], axis=0)[: tf.size(codes)]
-    after_space = tf.concat([[True], is_space[:-1]], axis=0)[: tf.size(codes)]
+    after_space = starts_where(is_space[:-1], codes)
     after_space |= starts_where(rows[1:] != rows[:-1], codes)
     number = tf.cumsum(tf.cast(begins, tf.int32)) - 1
     first_other = tf.math.segment_min(tf.where(is_space, tf.size(codes), place), number)

@@ -65,6 +65,11 @@ def starts_where(differs, codes):
     return tf.concat([[True], differs], axis=0)[: tf.size(codes)]  # [C]
 
 
+def previous(values):
+    """The value before each of `values`; zero or False if there is none."""
+    return tf.concat([tf.zeros_like(values[:1]), values], axis=0)[: tf.size(values)]
+
+
 def selected(mask, *values):
     """The elements of each tensor where `mask` is True."""
     places = tf.where(mask)[:, 0]  # once, which tf.boolean_mask would repeat
@@ -72,10 +77,8 @@ def selected(mask, *values):
 
 
 def rows_of(lengths):
-    """The row of each element of all rows, integers `[sum(lengths)]`.
-
-    tf.repeat, and with it `value_rowids`, first makes all rows as long as the longest.
-    """
+    """The row of each element of all rows, integers `[sum(lengths)]`."""
+    # tf.repeat, and with it `value_rowids`, first makes all rows as long as the longest.
     ends = tf.cast(tf.cumsum(lengths), tf.int32)
     no_weights = tf.zeros([0], lengths.dtype)
     size = tf.cast(tf.reduce_sum(lengths), tf.int32)

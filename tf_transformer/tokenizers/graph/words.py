@@ -16,6 +16,7 @@ from tf_transformer.tokenizers.graph.texts import (
     characters_of,
     function_for,
     literal,
+    previous,
     property_of_all,
     replaced,
     rows_of,
@@ -267,17 +268,17 @@ def _words(rules, texts):
     starts = tf.cast(tf.where(begins)[:, 0], tf.int32)  # [R]
     lengths = _next(starts, tf.size(codes)) - starts
     first, kind = tf.gather(is_first, starts), tf.gather(kinds, starts)
-    before = tf.where(first, _NONE, _previous(kind))
+    before = tf.where(first, _NONE, previous(kind))
     after = tf.where(_next(first, True), _NONE, _next(kind, _NONE))
-    follows_blank = ~first & tf.gather(_previous(codes == _BLANK), starts)
+    follows_blank = ~first & tf.gather(previous(codes == _BLANK), starts)
     joins = follows_blank & _is_any(kind, rules.after_blank)
     joins |= (kind == _NEWLINE) & _is_any(before, (_OTHER, _SPACE))
     # Spaces between newlines are part of one word, unless a symbol took the newlines before them.
     is_between = (before == _NEWLINE) & (kind == _SPACE) & (after == _NEWLINE)
-    joins |= is_between & (_previous(before) != _OTHER)
+    joins |= is_between & (previous(before) != _OTHER)
     # The last of several spaces is a word of its own or a prefix, the last of several symbols not.
     is_prefix = (kind == _SPACE) | (lengths == 1) & ~joins
-    joins |= (kind == _LETTER) & _is_any(before, rules.prefixes) & _previous(is_prefix)
+    joins |= (kind == _LETTER) & _is_any(before, rules.prefixes) & previous(is_prefix)
     run = rows_of(lengths)
     is_new = begins & ~tf.gather(joins, run)
     is_new |= (kinds == _SPACE) & _next(begins & ~is_first & (kinds < _SPACE), False)
@@ -322,14 +323,8 @@ def _is_any(values, choices):
 
 
 def _next(values, last):
-    """The successor of each position; `last` if there is none."""
+    """The value after each; `last` if there is none."""
     return tf.concat([values[1:], tf.fill(tf.shape(values[:1]), last)], axis=0)
-
-
-def _previous(values, steps=1):
-    """The value `steps` positions before each position; zero or False if there is none."""
-    none = tf.zeros_like(values[:steps])
-    return tf.concat([none, values], axis=0)[: tf.size(values)]
 
 
 # A byte that never occurs in UTF-8 marks the ends of words.
