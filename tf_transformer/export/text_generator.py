@@ -14,7 +14,7 @@ from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.compile_for import traced
 from tf_transformer.export.saving import CHANCE, SEED, TEXTS, save_module
 from tf_transformer.functional.ids import asserted, check_range
-from tf_transformer.generation.beam_search import candidates_of, drawing
+from tf_transformer.generation.beam_search import drawing
 from tf_transformer.generation.decoding import (
     DecodingRules,
     any_size,
@@ -374,9 +374,7 @@ class TextGenerator(tf.Module):
 
 def _choice(sampling, seed):
     """How one text's tokens are chosen, and from how many candidates."""
-    if sampling is None:
-        return likeliest, 1
-    return drawing(1, seed, **sampling), candidates_of(sampling.get("top_k"))
+    return (likeliest, 1) if sampling is None else drawing(1, seed, **sampling)
 
 
 def checked_stop(stop):

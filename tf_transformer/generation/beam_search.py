@@ -246,20 +246,15 @@ def sample_decode(
         >>> sample_decode(either, (), 1, start_id=1, end_id=3, max_length=4, seed=1).shape
         TensorShape([1, 4])
     """
-    choose = drawing(batch_size, seed, temperature, top_k, top_p)
+    choice = drawing(batch_size, seed, temperature, top_k, top_p)
     others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
     rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
-    extend = extension(choose, candidates_of(top_k), step, rules, is_complete)
+    extend = extension(*choice, step, rules, is_complete)
     return decode_tokens(extend, state, batch_size, rules, resize, jit_compile)
 
 
-def candidates_of(top_k):
-    """The number of candidates from which `drawing` chooses, None for all."""
-    return None if tf.is_tensor(top_k) else top_k
-
-
 def drawing(batch_size, seed=0, temperature=1.0, top_k=None, top_p=None):
-    """The choice of `sample_decode`."""
+    """The choice of `sample_decode`, and the number of its candidates, None for all."""
     check_range("temperature", temperature, 0.0, above=True)
     check_range("top_k", top_k, 1)
     check_range("top_p", top_p, 0.0, 1.0, above=True)
@@ -280,7 +275,7 @@ def drawing(batch_size, seed=0, temperature=1.0, top_k=None, top_p=None):
         drawn = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1)
         return tf.gather(ids, drawn, batch_dims=1)
 
-    return choose
+    return choose, None if tf.is_tensor(top_k) else top_k
 
 
 _TINY = 1.1754944e-38  # the smallest normal float32, since log(0) is infinite

@@ -34,10 +34,12 @@ def _shared_arguments(fields, layers, longest, rate):
     }
 
 
-def _shared_fields(arguments):
-    """The fields that all families write in the same way."""
-    pad = arguments["pad_id"]
+def _shared_fields(arguments, *stacks):
+    """The fields that all families write in the same way, and the sizes of both stacks."""
+    pad, layers = arguments["pad_id"], arguments["num_layers"]
+    layers = (layers, layers) if isinstance(layers, int) else layers
     return {
+        **dict(zip(stacks, layers, strict=True)),
         "d_model": arguments["d_model"],
         "vocab_size": arguments["input_vocab_size"],
         "pad_token_id": pad,
@@ -74,13 +76,9 @@ def _bart_reader(positions, output_bias=True, **parts):
 
 
 def _write_bart(arguments):
-    parts, layers = arguments["architecture"], arguments["num_layers"]
-    encoder, decoder = (layers, layers) if isinstance(layers, int) else layers
-    heads = ("encoder_attention_heads", "decoder_attention_heads")
+    parts, heads = arguments["architecture"], ("encoder_attention_heads", "decoder_attention_heads")
     return {
-        **_shared_fields(arguments),
-        "encoder_layers": encoder,
-        "decoder_layers": decoder,
+        **_shared_fields(arguments, "encoder_layers", "decoder_layers"),
         **dict.fromkeys(heads, arguments["num_heads"]),
         **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), arguments["dff"]),
         "max_position_embeddings": arguments["pe_input"],
@@ -91,11 +89,11 @@ def _write_bart(arguments):
 
 
 def _bart_fields(*true):
-    """The fields of BART or a relative; of those that say what the code does anyway, the true."""
-    fixed = {"normalize_before", "normalize_embedding", "add_final_layer_norm"}
-    fixed |= {"static_position_embeddings"}
+    """The fields of BART or a relative, and which of those that its code never reads are true."""
+    fixed = ("normalize_before", "normalize_embedding", "add_final_layer_norm")
+    fixed += ("static_position_embeddings",)
     reason = "another place of norms or kind of positions"
-    rows = [f"{name} | [{str(name in true).lower()}] | {reason}\n" for name in sorted(fixed)]
+    rows = [f"{name} | [{str(name in true).lower()}] | {reason}\n" for name in fixed]
     return fields_of("".join([_BART_FIELDS, *rows]))
 
 
@@ -242,14 +240,11 @@ def _read_t5(fields):
 
 
 def _write_t5(arguments):
-    parts, layers = arguments["architecture"], arguments["num_layers"]
-    encoder, decoder = (layers, layers) if isinstance(layers, int) else layers
+    parts = arguments["architecture"]
     gated = "gated-" if isinstance(parts.feed_forward, GatedFeedForward) else ""
     activation = parts.feed_forward.activation
     return {
-        **_shared_fields(arguments),
-        "num_layers": encoder,
-        "num_decoder_layers": decoder,
+        **_shared_fields(arguments, "num_layers", "num_decoder_layers"),
         "num_heads": arguments["num_heads"],
         "d_ff": arguments["dff"],
         "d_kv": parts.key_dim or arguments["d_model"] // arguments["num_heads"],

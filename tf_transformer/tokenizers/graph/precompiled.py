@@ -99,12 +99,10 @@ def _map_of(text):
 
 
 class Precompiled(tf.Module):
-    """The normalizer `Precompiled` of the Rust package.
+    """The normalizer `Precompiled` of the Rust package."""
 
-    A grapheme cluster of less than 6 bytes that begins with a key becomes the result of the
-    shortest such key: what follows the key in the cluster is lost. Elsewhere each character is
-    replaced alone.
-    """
+    # A grapheme cluster of less than 6 bytes that begins with a key becomes the result of the
+    # shortest such key: what follows it there is lost. Other characters are replaced alone.
 
     def __init__(self, part):
         super().__init__(name="precompiled")
@@ -139,13 +137,10 @@ class Precompiled(tf.Module):
 
 
 def _places(part, start, size, rows, num_rows):
-    """Count the old place of each result as the Rust package does: int32 `[M]`.
-
-    Takes the part of each result, int32 `[M]`, and the first old place and the text of each part,
-    `[P]`. The results of a part take its places one by one; further results take the last one.
-    Parts without results are counted as places of the result before them, and not at all at the
-    start of a text.
-    """
+    """The old place of each result by its part, `[M]`, and the parts' starts and texts, `[P]`."""
+    # As the Rust package counts: the results of a part take its places one by one, and further
+    # results the last one. Parts without results are counted as places of the result before them,
+    # and not at all at the start of a text.
     num_parts = tf.size(start)
     num_places = tf.concat([start[1:], [size]], axis=0)[:num_parts] - start  # [P]
     num_results = tf.math.unsorted_segment_sum(tf.ones_like(part), part, num_parts)  # [P]
@@ -183,10 +178,8 @@ def _texts(codes, rows):
 
 
 def _begins_cluster(codes, text_starts, text_start):
-    """Where extended grapheme clusters begin (Unicode Annex 29), and the number of each.
-
-    Pairs of a flag's letters are not looked for: no cluster with such a letter is short.
-    """
+    """Where extended grapheme clusters begin (Unicode Annex 29), and the number of each."""
+    # Pairs of a flag's letters are not looked for: no cluster with such a letter is short.
     bits = _graphemes().look_up(codes)
     is_a = {
         name: tf.bitwise.bitwise_and(bits, 1 << bit) > 0 for bit, name in enumerate(_PROPERTIES)
@@ -217,12 +210,10 @@ def _begins_cluster(codes, text_starts, text_start):
 
 
 class SentencePieceNormalizer(tf.Module):
-    """The normalization of a SentencePiece model (Kudo and Richardson 2018, section 3.3).
+    """The normalization of a SentencePiece model (Kudo and Richardson 2018, section 3.3)."""
 
-    From left to right, the longest key at each position becomes its result; user-defined symbols
-    stay as they are. Then runs of spaces are joined, those at the ends are removed, and the others
-    are written as U+2581.
-    """
+    # From left to right, the longest key at each position becomes its result; user-defined symbols
+    # stay. Then runs of spaces are joined, removed at the ends, and written as U+2581 elsewhere.
 
     def __init__(self, part):
         super().__init__(name="sentencepiece_normalizer")
@@ -296,9 +287,8 @@ _SYMBOL = -2
 
 
 def _spaces(codes, rows, piece):
-    """Which code points remain if the spaces at the start of a text, and those at the start of a
-    piece after a space, are removed; and which are spaces that are a whole piece.
-    """
+    """Which code points are no needless spaces, and which are spaces that are a whole piece."""
+    # Needless are those at the start of a text, and at the start of a piece after a space.
     place, is_space = tf.range(tf.size(codes)), codes == _SPACE
     begins = starts_where(piece[1:] != piece[:-1], codes)
     ends = tf.concat([begins[1:], [True]], axis=0)[: tf.size(codes)]

@@ -64,10 +64,6 @@ def _steps(part):
     return [] if part is None else function_for("normalizer", part, _NORMALIZERS)(part)
 
 
-def _normalizers_of(part):
-    return [step for inner in part["normalizers"] for step in _steps(inner)]
-
-
 def _bert(part):
     steps = []
     if part["clean_text"]:
@@ -105,10 +101,6 @@ def _replace(part):
     return _on_strings(lambda strings: replaced(strings, pattern, part["content"]))
 
 
-def _prepend(part):
-    return _on_strings(lambda strings: tf.where(strings == "", "", part["prepend"] + strings))
-
-
 _NORMALIZERS = {
     "BertNormalizer": _bert,
     "Lowercase": lambda _: [CharacterMap.named("lowercase")],
@@ -118,10 +110,10 @@ _NORMALIZERS = {
     "NFKD": lambda _: _decomposed("nfkd"),
     "Nmt": lambda _: [_replacing("nmt_removed"), _replacing("nmt_space", _BLANK)],
     "Precompiled": lambda part: [Precompiled(part)],
-    "Prepend": _prepend,
+    "Prepend": lambda part: _on_strings(lambda x: tf.where(x == "", "", part["prepend"] + x)),
     "Replace": _replace,
     "SentencePiece": lambda part: [SentencePieceNormalizer(part)],
-    "Sequence": _normalizers_of,
+    "Sequence": lambda part: [step for inner in part["normalizers"] for step in _steps(inner)],
     "Strip": _strip,
     "StripAccents": lambda _: [_replacing("combining_mark")],
 }
