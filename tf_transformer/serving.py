@@ -186,8 +186,7 @@ class Task:
             `TextGenerator.from_pretrained`; ValueError for another model.
 
     Attributes:
-        name: "translate", "classify", "embed", "fill", "answer", "tag" or "generate", the path of
-            the service.
+        name: str, what it does, such as "translate"; the path of the service.
         threads: int, batches to compute at the same time.
     """
 
@@ -200,14 +199,13 @@ class Task:
         load = made.from_pretrained if is_published else load_saved_model
         self._model = load(folder, **languages)
         self._beam = beam
-        kinds = {"translate": "translate", "classify": "classify", "encode": "embed"}
-        kinds |= {name: name for name in ("fill", "answer", "tag", "generate")}
-        found = [name for method, name in kinds.items() if hasattr(self._model, method)]
+        methods = ("translate", "classify", "encode", "fill", "answer", "tag", "generate")
+        found = [method for method in methods if hasattr(self._model, method)]
         if not found:
             expected = "an exported translator, classifier, sentence encoder, text generator, or "
             expected += "model for masks, answers or entities"
             raise ArgumentError("model", expected, f"another SavedModel, {folder}")
-        self.name = found[0]
+        self.name = "embed" if found[0] == "encode" else found[0]
         if beam and self.name != "translate":
             raise ArgumentError("beam", "a translator", f"a model to {self.name}")
         self.threads = cores()
@@ -221,25 +219,22 @@ class Task:
             return [{"translation": text} for text in found]
         if self.name == "classify":
             found = self._model.classify(texts)
-            labels = [label.decode("utf-8") for label in found["label"].numpy()]
             [kind] = found.keys() & {"probabilities", "values"}
-            rows = zip(labels, found[kind].numpy().tolist(), strict=True)
-            return [{"label": label, kind: row} for label, row in rows]
-        if self.name == "generate":
-            return self._generate(texts)
-        if self.name == "answer":
-            with _refusing():
-                return _records(_lists(self._model.answer(*map(list, zip(*texts, strict=True)))))
-        if self.name == "fill":
-            texts, counts = zip(*texts, strict=True)
-            with _refusing():
-                found = _records(_lists(self._model.fill(list(texts), max(counts))))
-            rows = [_records({"token": x["tokens"], "score": x["scores"]}) for x in found]
-            return [{"fillings": row[:count]} for row, count in zip(rows, counts, strict=True)]
+            return _records({"label": found["label"], kind: found[kind]})
+        if self.name == "embed":
+            return _records({"vector": self._model.encode(texts)})
         if self.name == "tag":
-            rows = map(_records, _records(_lists(self._model.tag(texts))))
+            rows = map(_records, _records(self._model.tag(texts)))
             return [{"entities": [one for one in row if one["score"]]} for row in rows]
-        return [{"vector": row} for row in self._model.encode(texts).numpy().tolist()]
+        with _refusing():
+            if self.name == "generate":
+                return self._generate(texts)
+            if self.name == "answer":
+                return _records(self._model.answer(*map(list, zip(*texts, strict=True))))
+            texts, counts = zip(*texts, strict=True)
+            found = _records(self._model.fill(list(texts), max(counts)))
+        rows = [_records({"token": x["tokens"], "score": x["scores"]}) for x in found]
+        return [{"fillings": row[:count]} for row, count in zip(rows, counts, strict=True)]
 
     def _generate(self, requests):
         """Continue texts; those with equal options together, samples alone."""
@@ -253,10 +248,9 @@ class Task:
         for group in places.values():
             options = requests[group[0]][1]
             call = self._model.sample if options.keys() & _CHANCE.keys() else self._model.generate
-            with _refusing():
-                texts = call([requests[place][0] for place in group], **options).numpy()
-            for place, text in zip(group, texts, strict=True):
-                results[place] = {"continuation": text.decode("utf-8")}
+            texts = call([requests[place][0] for place in group], **options)
+            for place, result in zip(group, _records({"continuation": texts}), strict=True):
+                results[place] = result
         return results
 
     def stream(self, text, options):
@@ -271,13 +265,10 @@ class Task:
         return given or (most if own > most else 0)
 
 
-def _lists(tensors):
-    return {name: x.numpy().tolist() for name, x in tensors.items()}
-
-
 def _records(columns):
-    """Turn a dict of equally long lists into a list of dicts."""
-    rows = zip(*columns.values(), strict=True)
+    """Turn a dict of equally long lists or tensors into a list of dicts."""
+    lists = [x if isinstance(x, list) else x.numpy().tolist() for x in columns.values()]
+    rows = zip(*lists, strict=True)
     rows = [[x.decode("utf-8") if isinstance(x, bytes) else x for x in row] for row in rows]
     return [dict(zip(columns, row, strict=True)) for row in rows]
 

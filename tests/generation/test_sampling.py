@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer import greedy_decode, sample_decode
-from tf_transformer.generation import decoding
+from tf_transformer.generation.beam_search import _nucleus
 
 V = 7
 LOGITS = np.array([0.3, 1.1, -0.4, 0.9, 0.0, -1.0, 0.5], np.float32)
@@ -177,9 +177,9 @@ def test_one_candidate_is_greedy():
 def test_the_whole_probability_is_that_of_all_tokens():
     """Also where a sum of some of them is rounded to 1."""
     logits = tf.constant([[30.0, 2.0, 1.0, 0.0], [0.0, -0.1, -0.2, -0.3]])
-    np.testing.assert_array_equal(decoding._nucleus(logits, 1.0), logits)
-    np.testing.assert_array_equal(decoding._nucleus(logits, tf.constant(1.0)), logits)
-    kept = np.isfinite(decoding._nucleus(logits, 0.5))
+    np.testing.assert_array_equal(_nucleus(logits, 1.0), logits)
+    np.testing.assert_array_equal(_nucleus(logits, tf.constant(1.0)), logits)
+    kept = np.isfinite(_nucleus(logits, 0.5))
     np.testing.assert_array_equal(kept, [[1, 0, 0, 0], [1, 1, 0, 0]])
 
 

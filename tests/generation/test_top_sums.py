@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.generation.rules import top_sums
+from tf_transformer.generation.decoding import top_sums
 
 BATCH = 3
 

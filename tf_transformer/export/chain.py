@@ -420,12 +420,7 @@ def peak_memory(stage, method, texts):
 
 def write_report(results, folder, title, score_name):
     """Write `README.md` with a table of all stages, and `results.png`."""
-    lines = [
-        f"# {title}",
-        "",
-        f"| | {score_name} | weights | MiB | 1 text, ms | 32 texts, ms | peak memory, MiB |",
-        "|---" * 7 + "|",
-    ]
+    lines = []
     for stage in results:
         times = " | ".join(
             f"{1000 * statistics.median(stage['seconds'][rows]):.2f} "
@@ -436,19 +431,21 @@ def write_report(results, folder, title, score_name):
         memory = "–" if memory is None else f"{memory / 2**20:,.0f}"
         lines.append(
             f"| {stage['name']} | {stage['score']:.1f} | {stage['weights']:,} | "
-            f"{stage['bytes'] / 2**20:.1f} | {times} | {memory} |"
+            f"{stage['bytes'] / 2**20:.1f} | {times} | {memory} |\n"
         )
-    lines += [
-        "",
-        "All in one run. Times: medians, in parentheses relative to the first line, measured in "
-        "turn. Memory: of a process of its own that loads the model and runs 32 texts.",
-        "",
-        f"![Score against time]({PLOT})",
-        "",
-    ]
+    text = f"""# {title}
+
+| | {score_name} | weights | MiB | 1 text, ms | 32 texts, ms | peak memory, MiB |
+{"|---" * 7}|
+{"".join(lines)}
+All in one run. Times: medians, in parentheses relative to the first line, measured in turn. \
+Memory: of a process of its own that loads the model and runs 32 texts.
+
+![Score against time]({PLOT})
+"""
     _draw(results, folder / PLOT, score_name)
     with replacing(folder / "README.md") as beside:
-        beside.write_text("\n".join(lines), "utf-8")
+        beside.write_text(text, "utf-8")
 
 
 def _import_figure():

@@ -21,6 +21,11 @@ SMALL_ROWS = (1, 2, 4, 8)
 _TOLERANCE = 0.02
 
 
+def traced(function, *specs):
+    """A graph function; as a decorator, it would keep only a weak reference to a method's owner."""
+    return tf.function(function, input_signature=specs, autograph=False)
+
+
 def bucket_lengths(longest):
     """Return the lengths 8, 16, 32 and so on, up to `longest`."""
     lengths = []
@@ -35,23 +40,21 @@ class BucketedFunction(tf.Module):
     # If the program of a batch's bucket is ready, the batch is padded with zeros and the result is
     # cut to the batch's rows. All other batches use the plain function. `compiled` is compiled by
     # XLA: it maps a nest of integer tensors (B, T), as in `specs`, and scalars, as in `settings`,
-    # to a nest of tensors (B, ...). `plain` does the same for batches of any size; other axes of
-    # its result may differ. With `at_once`, every bucket counts as ready, so its program is
-    # compiled by its first batch, and batches for `plain` are padded too, B to a power of two.
+    # to a nest of tensors (B, ...). `plain` does the same; other axes of its result may differ.
+    # With `at_once`, every bucket counts as ready, so its program is compiled by its first batch,
+    # and batches for `plain` are padded too, B to a power of two.
 
     def __init__(self, compiled, plain, specs, rows, lengths, at_once=False, settings=()):
         super().__init__(name="bucketed_function")
         self._specs, self._settings, self._at_once = specs, settings, at_once
         self._rows, self._lengths = np.array(rows, np.int32), np.array(lengths, np.int32)
         # Traced once, so that `warm_up` compiles the programs that requests use.
-        signature = [specs, *settings]
-        self._compiled = tf.function(compiled, input_signature=signature, autograph=False)
+        self._compiled = traced(compiled, specs, *settings)
         self._plain = plain
         # 0 or 1 for each bucket, not bool: a GPU cannot gather bools from a variable.
         self._new = tf.fill((len(rows), len(lengths)), tf.constant(at_once, tf.int64))
         self._ready = tf.Variable(self._new, trainable=False, name="ready")
-        # Not a decorator, which would keep only a weak reference to the object.
-        self.warm_up = tf.function(self.warm_up, input_signature=_SIZES, autograph=False)
+        self.warm_up = traced(self.warm_up, *_SIZES)
 
     def __call__(self, inputs, *settings):
         """Compute the function in a graph: nest (B, T) and scalars -> nest (B, ...)."""
@@ -73,10 +76,8 @@ class BucketedFunction(tf.Module):
         largest bucket; return the number of ready programs, scalar int32.
         """
         shape, most = tf.stack([rows, length]), [self._rows[-1], self._lengths[-1]]
-        tf.debugging.Assert(
-            tf.reduce_all((shape >= 1) & (shape <= most)),
-            [f"rows, length: expected at least 1, at most {most[0]} and {most[1]}, got", shape],
-        )
+        message = f"rows, length: expected at least 1, at most {most[0]} and {most[1]}, got"
+        tf.debugging.Assert(tf.reduce_all((shape >= 1) & (shape <= most)), [message, shape])
         settings = _ones(self._settings, ())
         outputs = self._compiled(self.pad(_ones(self._specs, shape)), *settings)
         # Uses the results, since TensorFlow would prune a call without side effects.
@@ -122,9 +123,7 @@ def _ones(specs, shape):
 
 def warm_up_signature(warm_up):
     """Turn `BucketedFunction.warm_up` into a signature of a SavedModel."""
-    return tf.function(
-        lambda rows, length: {"programs": warm_up(rows, length)}, input_signature=_SIZES
-    )
+    return traced(lambda rows, length: {"programs": warm_up(rows, length)}, *_SIZES)
 
 
 def warm_up_texts(longest):
@@ -150,9 +149,7 @@ def as_new(module):
 
 
 def warm_up_in_background(warm_up, sizes):
-    """Compile programs in a thread, while the process serves other requests.
-
-    When the main thread ends, this thread ends after its current call.
+    """Compile programs in a thread, which ends after its current call if the main thread ends.
 
     Args:
         warm_up: the `warm_up` of a model, or another function to call.
@@ -188,26 +185,22 @@ class CompiledFunction:
 
     def __init__(self, function, specs, rows, lengths, background):
         self._specs, self._largest = specs, (rows[-1], lengths[-1])
-        plain = tf.function(function, input_signature=[specs], autograph=False)
+        plain = traced(function, specs)
         compiled = tf.function(function, jit_compile=True, autograph=False)
         outputs = plain.get_concrete_function().structured_outputs
         # Unknown sizes are the batch size on axis 0, and the length on other axes.
         self._shapes = [x.shape for x in tf.nest.flatten(outputs)]
         _check_padding(plain, self._cut, specs, *self._largest)
         self._bucketed = BucketedFunction(compiled, plain, specs, rows, lengths)
-        run = tf.function(
-            lambda inputs: self._cut(self._bucketed(inputs), *_shape(inputs)),
-            input_signature=[specs],
-            autograph=False,
-        )
+        run = traced(lambda inputs: self._cut(self._bucketed(inputs), *_shape(inputs)), specs)
         self._run = run.get_concrete_function()
         self._has_logged, self._thread = False, None
         buckets = itertools.product(rows, lengths)
         if background:
             self._thread = warm_up_in_background(self._bucketed.warm_up, buckets)
-        else:
-            for bucket in buckets:
-                self._bucketed.warm_up(*bucket)
+            return
+        for bucket in buckets:
+            self._bucketed.warm_up(*bucket)
 
     def __call__(self, inputs):
         """Run the function."""
@@ -225,10 +218,8 @@ class CompiledFunction:
         [shape] = shapes
         if not self._has_logged and any(np.greater(shape, self._largest)):
             self._has_logged = True
-            _log.warning(
-                f"compile_for: a batch of shape {shape} exceeds the largest bucket, "
-                f"{self._largest}; it runs as a plain graph."
-            )
+            excess = f"{shape} exceeds the largest bucket, {self._largest}"
+            _log.warning(f"compile_for: a batch of shape {excess}; it runs as a plain graph.")
         return self._run(inputs)
 
     @property
@@ -245,9 +236,7 @@ class CompiledFunction:
         """Remove the padding from all axes."""
 
         def cut(x, shape):
-            ends = [
-                None if n is not None else length if axis else rows for axis, n in enumerate(shape)
-            ]
+            ends = [n or (length if axis else rows) for axis, n in enumerate(shape)]
             return x[tuple(slice(end) for end in ends)]
 
         parts = [cut(*pair) for pair in zip(tf.nest.flatten(outputs), self._shapes, strict=True)]
@@ -264,21 +253,17 @@ def _check_padding(function, cut, specs, rows, length):
         one, other = tf.cast(one, tf.float32), tf.cast(other, tf.float32)
         most = _TOLERANCE * tf.reduce_max(tf.abs(one))
         if one.shape != other.shape or tf.reduce_max(tf.abs(one - other)) > most:
-            raise ArgumentError(
-                "function",
-                "one whose results do not change when its inputs are padded with zeros",
-                "other results for a padded batch",
-                'Pass the padding mask, such as "attention_mask", as one of the inputs.',
-            )
+            expected = "one whose results do not change when its inputs are padded with zeros"
+            remedy = 'Pass the padding mask, such as "attention_mask", as one of the inputs.'
+            raise ArgumentError("function", expected, "other results for a padded batch", remedy)
 
 
 def compile_for(function, specs, rows, lengths, background=False):
     """Compile a function with XLA for a few shapes, and pad every call to one of them.
 
     A batch is padded with zeros to the next number of rows and the next length, and the result is
-    cut to its size. Small batches gain most: MiniLM takes 0.5 of the plain graph's time for one
-    sentence of 16 tokens, 0.8 for 8 of 32, 1.05 for 32 of 64 (benchmarks/bert/NOTES.md). A batch
-    larger than the largest bucket runs as a plain graph, and the first one is logged.
+    cut to its size. Small batches gain most (benchmarks/bert/NOTES.md). A batch larger than the
+    largest bucket runs as a plain graph, and the first one is logged.
 
     Args:
         function: maps one nest of tensors (B, T) to a nest of tensors whose axis 0 is B, and whose
@@ -286,8 +271,8 @@ def compile_for(function, specs, rows, lengths, background=False):
             of 0 must mean padding.
         specs: nest of `tf.TensorSpec((None, None), dtype)`, the inputs.
         rows, lengths: ascending ints, the batch sizes and the lengths.
-        background: bool. False returns when all len(rows) x len(lengths) programs are compiled.
-            True returns at once and uses the plain graph until the program for a batch is ready.
+        background: bool; True returns at once, before the programs are compiled, and uses the plain
+            graph until the program for a batch is ready.
 
     Returns:
         `CompiledFunction`: call it like `function`; `programs` counts its programs, and `wait`
@@ -304,18 +289,13 @@ def compile_for(function, specs, rows, lengths, background=False):
         >>> doubled(tf.constant([[2, 7, 3]])).shape.as_list(), doubled.programs
         ([1, 3], 2)
     """
-    rows, lengths = _ascending("rows", rows), _ascending("lengths", lengths)
+    sizes = {"rows": list(rows), "lengths": list(lengths)}
+    for name, given in sizes.items():
+        is_int = all(isinstance(n, int) and not isinstance(n, bool) for n in given)
+        if not is_int or not given or given[0] < 1 or given != sorted(set(given)):
+            remedy = "Each is a size to compile for."
+            raise ArgumentError(name, "one or more ascending positive integers", given, remedy)
     for spec in tf.nest.flatten(specs):
         if not isinstance(spec, tf.TensorSpec) or spec.shape.as_list() != [None, None]:
             raise ArgumentError("specs", "tf.TensorSpec((None, None), dtype)", spec)
-    return CompiledFunction(function, specs, rows, lengths, background)
-
-
-def _ascending(name, sizes):
-    sizes = list(sizes)
-    is_int = all(isinstance(n, int) and not isinstance(n, bool) for n in sizes)
-    if not is_int or not sizes or sizes[0] < 1 or sizes != sorted(set(sizes)):
-        raise ArgumentError(
-            name, "one or more ascending positive integers", sizes, "Each is a size to compile for."
-        )
-    return sizes
+    return CompiledFunction(function, specs, **sizes, background=background)

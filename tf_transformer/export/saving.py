@@ -17,12 +17,20 @@ from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.compile_for import as_new
 from tf_transformer.functional.attention.fused import without_cudnn
-from tf_transformer.generation.ensemble import Ensemble
+from tf_transformer.generation import Ensemble
 from tf_transformer.models.base_model import check_merged
 from tf_transformer.models.bert.checkpoints.files import read_bundle_index
 
 # TensorFlow Serving looks for this file in the folder of a SavedModel.
 REQUESTS = Path("assets.extra", "tf_serving_warmup_requests")
+# Arguments of exported functions.
+TEXTS = tf.TensorSpec((None,), tf.string, name="text")
+SEED = tf.TensorSpec((), tf.int32, name="seed")
+CHANCE = (
+    tf.TensorSpec((), tf.float32, name="temperature"),
+    tf.TensorSpec((), tf.int32, name="top_k"),
+    tf.TensorSpec((), tf.float32, name="top_p"),
+)
 
 
 def save_module(module, path, signatures, warm_up=()):
@@ -85,21 +93,16 @@ def load_saved_model(path):
             read_bundle_index(variables)  # TensorFlow ends the process if it is damaged
         return tf.saved_model.load(str(path))
     except _DAMAGES as error:
-        raise ArgumentError(
-            "path",
-            "an intact SavedModel",
-            f"a damaged one ({(str(error) or repr(error)).splitlines()[0]})",
-            "Export it again.",
-            place=path,
-        ) from error
+        got = f"a damaged one ({(str(error) or repr(error)).splitlines()[0]})"
+        expected, remedy = "an intact SavedModel", "Export it again."
+        raise ArgumentError("path", expected, got, remedy, place=path) from error
 
 
 def freeze(function, *specs):
     """Trace a function as a plain graph, with the values of its variables as constants.
 
-    oneDNN packs a constant matrix once, but a variable in each call. Freezing pays off for bfloat16
-    on a processor with AMX: BERT-base's encoder takes 0.7 of the time for 8 texts of 128 tokens,
-    half for one of 16 (benchmarks/models/NOTES.md). The constants and the packed matrices take
+    oneDNN packs a constant matrix once, but a variable in each call, which pays off for bfloat16
+    on a processor with AMX (benchmarks/models/NOTES.md). The constants and the packed matrices take
     memory of their own, and later changes of the variables have no effect.
 
     Args:
@@ -122,9 +125,8 @@ def freeze(function, *specs):
     """
     for spec in specs:
         if not isinstance(spec, tf.TensorSpec):
-            raise ArgumentError(
-                "specs", "a tf.TensorSpec(shape, dtype) for each argument", f"{spec!r}"
-            )
+            expected = "a tf.TensorSpec(shape, dtype) for each argument"
+            raise ArgumentError("specs", expected, f"{spec!r}")
     traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     frozen = convert_variables_to_constants_v2(traced, lower_control_flow=False)
     # Captures other than variables, such as a vocabulary's table, stay inputs.
@@ -134,9 +136,8 @@ def freeze(function, *specs):
     def call(*inputs):
         if len(inputs) != len(specs):
             raise ArgumentError("inputs", f"{len(specs)} arguments, one for each spec", len(inputs))
-        inputs = [
-            tf.convert_to_tensor(x, spec.dtype) for x, spec in zip(inputs, specs, strict=True)
-        ]
+        pairs = zip(inputs, specs, strict=True)
+        inputs = [tf.convert_to_tensor(x, spec.dtype) for x, spec in pairs]
         return tf.nest.pack_sequence_as(traced.structured_outputs, frozen(*inputs, *others))
 
     return call
@@ -162,9 +163,8 @@ def stablehlo(function, *specs):
     """
     for i, spec in enumerate(specs):
         if not spec.shape.is_fully_defined():
-            raise ArgumentError(
-                f"specs[{i}]", "a fully known shape, since XLA compiles for one shape", spec.shape
-            )
+            expected = "a fully known shape, since XLA compiles for one shape"
+            raise ArgumentError(f"specs[{i}]", expected, spec.shape)
     # Default arguments would count as inputs without a shape.
     compiled = tf.function(lambda *args: function(*args), jit_compile=True, autograph=False)
     with without_cudnn():
@@ -196,8 +196,8 @@ _WITH_WEIGHTS = ("encoder", "start", "step", "exit_early")
 class StoredWeights:
     """A model whose SavedModel stores 16 bits per weight and computes in float32.
 
-    Each weight is rounded once. Loading creates float32 weights from the rounded ones, so inference
-    takes the same time; the files are half as large, and the weights take half more memory.
+    Each weight is rounded once. Loading creates float32 weights from the rounded ones: inference
+    takes the same time, the files are half as large, and the weights take half more memory.
     `Translator`, `TextClassifier` and `TextEncoder` accept it in place of a model.
 
     Args:
@@ -265,12 +265,9 @@ class _InFloat32(tf.saved_model.experimental.TrackableResource):
             raise ArgumentError("model", "float32", f"{value.dtype.name} in {weight.path}")
         rounded = tf.cast(value, dtype)
         if not tf.reduce_all(tf.math.is_finite(rounded)):
-            raise ArgumentError(
-                "dtype",
-                "one that can represent every weight",
-                f"{dtype}, in which {weight.path} is not finite: its largest absolute "
-                f"value is {float(tf.reduce_max(tf.abs(value))):g}",
-            )
+            largest = f"its largest absolute value is {float(tf.reduce_max(tf.abs(value))):g}"
+            got = f"{dtype}, in which {weight.path} is not finite: {largest}"
+            raise ArgumentError("dtype", "one that can represent every weight", got)
         self.stored = keras.Variable(rounded, dtype=dtype, trainable=False, name=weight.name)
         # Sessions, as in TensorFlow Serving, find it by name.
         self._name = f"{weight.name}_{uuid.uuid4()}"

@@ -10,13 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check_choice
-from tf_transformer.export.text_models import (
-    TEXTS,
-    MaskFiller,
-    TextClassifier,
-    TextEncoder,
-    TextModel,
-)
+from tf_transformer.export.compile_for import traced
+from tf_transformer.export.saving import TEXTS
+from tf_transformer.export.text_models import MaskFiller, TextClassifier, TextEncoder, TextModel
 from tf_transformer.functional.ids import asserted
 from tf_transformer.models.bert import BertForQuestionAnswering, BertForTokenClassification
 from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, read_json
@@ -24,8 +20,6 @@ from tf_transformer.models.bert.text_inputs import pad_segments, special_frame
 from tf_transformer.tokenizers.graph.texts import repair_utf8, selected, starts_where
 
 _LONGEST_WINDOW, _LONGEST_OVERLAP = 384, 128
-_QUESTIONS = tf.TensorSpec((None,), tf.string, name="question")
-_CONTEXTS = tf.TensorSpec((None,), tf.string, name="context")
 
 
 def _parts(texts, rows, start, end):
@@ -115,9 +109,9 @@ class QuestionAnswerer(_SpanModel):
             raise ArgumentError("max_answer_length", "an integer of at least 1", max_answer_length)
         self._max_answer_length, self._null_answers = max_answer_length, null_answers
         self._align_to_words = align_to_words
-        # Not a decorator, which would keep only a weak reference to the object.
-        signature = [_QUESTIONS, _CONTEXTS]
-        self.answer = tf.function(self.answer, input_signature=signature, autograph=False)
+        names = ("question", "context")
+        specs = (tf.TensorSpec((None,), tf.string, name=name) for name in names)
+        self.answer = traced(self.answer, *specs)
 
     def answer(self, question, context):
         """string (B,), (B,) -> `answer` string (B,), `start`, `end` int32, `score` float32.
@@ -149,8 +143,7 @@ class QuestionAnswerer(_SpanModel):
         null = start_scores[:, 0] * end_scores[:, 0]
         null = tf.math.unsorted_segment_min(null, row, tf.size(context))  # (B,)
         row = tf.repeat(row, tf.shape(score)[1])
-        start, end, score = (tf.reshape(x, [-1]) for x in (start, end, score))
-        found = _best(context, row, start, end, score)
+        found = _best(context, row, *(tf.reshape(x, [-1]) for x in (start, end, score)))
         is_null = self._null_answers & (null > found["score"])
         others = {"answer": "", "start": 0, "end": 0, "score": null}
         return {name: tf.where(is_null, others[name], x) for name, x in found.items()}
@@ -199,10 +192,7 @@ class QuestionAnswerer(_SpanModel):
 
 
 def _probabilities(logits, inside, first):
-    """A softmax over the first token and those of a window, which `first` (W,) begins: (W, 1 + L).
-
-    Takes logits (W, T), and which places of windows have tokens, bool (W, L).
-    """
+    """A softmax over the first token and those inside a window after `first` (W,): (W, 1 + L)."""
     places = first[:, tf.newaxis] + tf.range(tf.shape(inside)[1])
     places = tf.minimum(places, tf.shape(logits)[1] - 1)
     logits = tf.cast(logits, tf.float32)
@@ -276,8 +266,7 @@ class TokenClassifier(_SpanModel):
         self._before = [number for number, _ in special_frame(tokenizer, 1)].index(None)
         self._num_special = len(special_frame(tokenizer, 1)) - 1
         self._unknown = tokenizer.ids_of_roles.get("unknown", -1)
-        # WordPiece marks the tokens that go on with a word, which makes them longer than their part
-        # of the text.
+        # WordPiece marks tokens that go on with a word, which are longer than their part of a text.
         is_marked = tokenizer.model_type == "WordPiece"
         self._sizes = np.array([*map(len, tokenizer.vocabulary)], np.int32) if is_marked else None
         labels = model.config.labels
@@ -286,14 +275,12 @@ class TokenClassifier(_SpanModel):
         self._begins = np.array([label.startswith("B-") for label in labels])
         groups = [label.split("-", 1)[-1] for label in labels]
         self._names = np.array(labels if aggregation == "none" else groups)
-        # Not a decorator, which would keep only a weak reference to the object.
-        self.tag = tf.function(self.tag, input_signature=[TEXTS], autograph=False)
+        self.tag = traced(self.tag, TEXTS)
 
     def tag(self, text):
         """string (B,) -> `label`, `word` string (B, E), `score` float32, `start`, `end` int32.
 
-        A text with fewer entities than E has "" and 0 at the end. `word` is the part of the text
-        from character `start` to `end`.
+        `word` is the text from character `start` to `end`; "" and 0 where there are fewer than E.
         """
         ids, offsets, _ = self.tokenizer.locate(text)
         most = self._max_length - self._num_special
@@ -370,10 +357,7 @@ def text_model_for(folder):
 
 
 def _grouped(begins, rows, start, end):
-    """Join tokens (N,) to groups, which begin where `begins` is True and with each text.
-
-    Returns the group of each token, and of each group its first token, text, start and end.
-    """
+    """Join tokens (N,): the group of each, and of each group the first token, text, start, end."""
     begins |= starts_where(rows[1:] != rows[:-1], rows)
     first = tf.where(begins)[:, 0]
     last = tf.concat([first[1:], [tf.size(rows, tf.int64)]], axis=0)[: tf.size(first)] - 1

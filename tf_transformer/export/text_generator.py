@@ -11,20 +11,20 @@ from pathlib import Path
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check_choice
-from tf_transformer.export.saving import save_module
-from tf_transformer.functional.ids import asserted
+from tf_transformer.export.compile_for import traced
+from tf_transformer.export.saving import CHANCE, SEED, TEXTS, save_module
+from tf_transformer.functional.ids import asserted, check_range
+from tf_transformer.generation.beam_search import drawing
 from tf_transformer.generation.decoding import (
-    candidates_of,
-    drawing,
+    DecodingRules,
+    any_size,
     extension,
     first_sentences,
     likeliest,
-    of_any_size,
     refuse_unusable,
     without_unused_ids,
 )
 from tf_transformer.generation.generate import generate, start_texts
-from tf_transformer.generation.rules import DecodingRules, check_range
 from tf_transformer.models.bert.checkpoints.config_files import read_json
 from tf_transformer.models.hugging_face import TranslationTokenizer, generation_settings, load
 from tf_transformer.models.hugging_face.folders import FAMILIES
@@ -36,14 +36,7 @@ from tf_transformer.tokenizers import GraphTokenizer
 
 ALL = 2**31 - 1  # a `top_k` that keeps every token
 _NONE = -1  # the id after the end of a text
-_TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 _ONE_TEXT = tf.TensorSpec((1,), tf.string, name="text")
-_SEED = tf.TensorSpec((), tf.int32, name="seed")
-_CHANCE = (
-    tf.TensorSpec((), tf.float32, name="temperature"),
-    tf.TensorSpec((), tf.int32, name="top_k"),
-    tf.TensorSpec((), tf.float32, name="top_p"),
-)
 _MOST = tf.TensorSpec((), tf.int32, name="max_new_tokens")
 _STOP = tf.TensorSpec((None,), tf.string, name="stop")
 _ROOM = 16  # for new tokens; it doubles when it is full
@@ -89,10 +82,10 @@ class TextGenerator(tf.Module):
 
     def __init__(self, model, tokenizer, *, end_id, start_id=None, stop=(), **settings):
         super().__init__(name="text_generator")
-        needed = {LanguageModel: GraphTokenizer, Transformer: TranslationTokenizer}
-        if not isinstance(model, tuple(needed)):
+        if not isinstance(model, LanguageModel | Transformer):
             raise ArgumentError("model", "a LanguageModel or Transformer", type(model).__name__)
-        [kind] = [needed[each] for each in needed if isinstance(model, each)]
+        self._translates = isinstance(model, Transformer)
+        kind = TranslationTokenizer if self._translates else GraphTokenizer
         if not isinstance(tokenizer, kind):
             raise ArgumentError("tokenizer", f"a {kind.__name__}", type(tokenizer).__name__)
         check_vocabulary(model, tokenizer)
@@ -100,7 +93,6 @@ class TextGenerator(tf.Module):
         ends = tuple(end_id) if isinstance(end_id, tuple | list) else (end_id,)
         for name, number in (("start_id", start_id), *(("end_id", end) for end in ends)):
             check_range(name, number, 0, size - 1)
-        self._translates = isinstance(model, Transformer)
         if self._translates and start_id is None:
             raise ArgumentError("start_id", "the id with which targets begin", "None")
         start = start_id if self._translates else None
@@ -122,8 +114,7 @@ class TextGenerator(tf.Module):
         self._rules = DecodingRules(end_id=ends, **fixed, **settings)
         tokenizer.settled(tf.ragged.constant([[0]], tf.int32))  # refused early
         self.tokenizer = tokenizer
-        # Keep the variables and bound methods, not the model: the weights of a Keras layer tracked
-        # here would be saved twice.
+        # Not the model: the weights of a Keras layer tracked here would be saved twice.
         self.weights = [weight.value for weight in model.weights]
         # In partials: of a function that it tracks, a tf.Module saves a copy for each trace.
         step = functools.partial(tf.function(model.step, autograph=False))
@@ -131,8 +122,7 @@ class TextGenerator(tf.Module):
         self._start_texts = functools.partial(start_texts, model, start_id=start)
         least = dict(zip(("min_length", "min_new_tokens"), self._least, strict=True))
         options = {"start_id": start, "end_id": ends, "step": self._model_step, "pad_id": _NONE}
-        options |= {**least, **settings}
-        self._plain = functools.partial(generate, model, **options)
+        self._plain = functools.partial(generate, model, **options, **least, **settings)
         self._own = functools.partial(self._plain, beams=beams, sampling=sampling)
         self._own_choice = functools.partial(_choice, sampling)
         # A variable: a SavedModel does not restore other attributes.
@@ -140,19 +130,15 @@ class TextGenerator(tf.Module):
         described |= {"max_length": self._max_length, "max_new_tokens": self._max_new_tokens}
         described["translates"] = self._translates
         self.settings = tf.Variable(json.dumps(described), trainable=False)
-        # Not decorators, which would keep only weak references: `TextGenerator(...).generate()`.
-        traced = functools.partial(tf.function, autograph=False)
-        self.generate = traced(self.generate, input_signature=[_TEXTS, _SEED, _MOST, _STOP])
-        self.sample = traced(self.sample, input_signature=[_TEXTS, _SEED, *_CHANCE, _MOST, _STOP])
+        self.generate = traced(self.generate, TEXTS, SEED, _MOST, _STOP)
+        self.sample = traced(self.sample, TEXTS, SEED, *CHANCE, _MOST, _STOP)
         if beams:
             return
-        self.start = traced(self.start, input_signature=[_ONE_TEXT, _MOST])
+        self.start = traced(self.start, _ONE_TEXT, _MOST)
         state = self.start.get_concrete_function().structured_outputs
-        state = tf.nest.map_structure(
-            lambda x: tf.TensorSpec([None] * x.shape.rank, x.dtype), state
-        )
-        self.step = traced(self.step, input_signature=[state, _SEED, _STOP])
-        self.sample_step = traced(self.sample_step, input_signature=[state, _SEED, *_CHANCE, _STOP])
+        state = tf.nest.map_structure(lambda x: tf.TensorSpec(any_size(x), x.dtype), state)
+        self.step = traced(self.step, state, SEED, _STOP)
+        self.sample_step = traced(self.sample_step, state, SEED, *CHANCE, _STOP)
 
     @classmethod
     def from_pretrained(
@@ -171,8 +157,7 @@ class TextGenerator(tf.Module):
             path: str or Path, a folder with `config.json`, safetensors and a tokenizer; its
                 `generation_config.json` has the settings. A prompt without tokens begins with its
                 `bos_token_id`.
-            source_language, target_language: see `TranslationTokenizer.from_pretrained`; a target
-                begins with its language, or without one as `generation_config.json` says.
+            source_language, target_language: see `TranslationTokenizer.from_pretrained`.
             stop: see `TextGenerator`; besides the `stop_strings` of the folder.
             ignored_fields: see `load`.
             changes: fields that replace those of `generation_config.json`, see
@@ -256,22 +241,17 @@ class TextGenerator(tf.Module):
     def signatures(self):
         """`serving_default`: `text` -> `continuation`; `generate` and `sample` with all inputs."""
 
-        def signature(function, specs):
-            def call(*inputs):
-                return {"continuation": function(*inputs)}
-
-            return tf.function(call, input_signature=specs, autograph=False)
+        def signature(function, *specs):
+            return traced(lambda *inputs: {"continuation": function(*inputs)}, *specs)
 
         return {
-            "serving_default": signature(self.generate, [_TEXTS]),
-            "generate": signature(self.generate, [_TEXTS, _SEED, _MOST, _STOP]),
-            "sample": signature(self.sample, [_TEXTS, _SEED, *_CHANCE, _MOST, _STOP]),
+            "serving_default": signature(self.generate, TEXTS),
+            "generate": signature(self.generate, TEXTS, SEED, _MOST, _STOP),
+            "sample": signature(self.sample, TEXTS, SEED, *CHANCE, _MOST, _STOP),
         }
 
     def save(self, path):
-        """Write a SavedModel with the `signatures` to a folder; a SavedModel there is replaced at
-        the end, FileExistsError for other content.
-        """
+        """Write a SavedModel to a folder, in place of one; FileExistsError for other content."""
         save_module(self, path, self.signatures())
 
     def _read(self, text):
@@ -305,10 +285,10 @@ class TextGenerator(tf.Module):
         check_range("max_new_tokens", given, 0)
         counts = tf.cast(prompt.row_lengths(), tf.int32)
         own = self._max_new_tokens
-        if own is None:
-            own = self._max_length and self._max_length - counts
-        if own is None:
+        if own is None and self._max_length is None:
             own = tf.minimum(20, self._positions - counts)
+        elif own is None:
+            own = self._max_length - counts
         return tf.where(given > 0, given, own) + tf.zeros_like(counts)
 
     def _all_stops(self, stop):
@@ -364,7 +344,7 @@ class TextGenerator(tf.Module):
             lambda position, *_: position < end,
             extend_all,
             variables,
-            shape_invariants=of_any_size(variables),
+            shape_invariants=tf.nest.map_structure(any_size, variables),
         )
         refuse_unusable(failed_step)
         ids = tf.concat([sentences["start_id"][:, tf.newaxis], sentences["output"][:, :end]], 1)
@@ -373,20 +353,15 @@ class TextGenerator(tf.Module):
         rows = self._without_end(ids, tf.fill((1,), end + 1))
         whole, is_stopped = cut_at_stop(self._after(self.tokenizer.decode, rows, prompt), stop)
         done, is_end = sentences["done"], self._rules.is_end(ids[:, -1])
-        outputs = {
-            "text": tf.where(done, whole, settled),
-            "done": done,
-            "ended": done & (is_end | is_stopped),
-        }
-        outputs = {name: tf.squeeze(value, 0) for name, value in outputs.items()}
+        text, ended = tf.where(done, whole, settled), done & (is_end | is_stopped)
+        outputs = {"text": text[0], "done": done[0], "ended": ended[0]}
         return {"state": (model, sentences), **outputs}
 
     def _without_end(self, ids, counts):
         """The first ids of each row, ragged, without an end token after them."""
         last = tf.gather(ids, counts - 1, batch_dims=1)
-        return tf.RaggedTensor.from_tensor(
-            ids, counts - tf.cast(self._rules.is_end(last), tf.int32)
-        )
+        counts -= tf.cast(self._rules.is_end(last), tf.int32)
+        return tf.RaggedTensor.from_tensor(ids, counts)
 
     def _after(self, decode, rows, prompt):
         """The text of rows after that of their prompts: ragged (B, (T)), (B, (P)) -> (B,)."""
@@ -399,9 +374,7 @@ class TextGenerator(tf.Module):
 
 def _choice(sampling, seed):
     """How one text's tokens are chosen, and from how many candidates."""
-    if sampling is None:
-        return likeliest, 1
-    return drawing(1, seed, **sampling), candidates_of(sampling.get("top_k"))
+    return (likeliest, 1) if sampling is None else drawing(1, seed, **sampling)
 
 
 def checked_stop(stop):
@@ -432,8 +405,7 @@ def stream_text(model, text, *, max_new_tokens=0, stop=(), seed=0, **sampling):
     """Continue a text in pieces, each as soon as no further token changes it.
 
     Together they are the text of `TextGenerator.generate`, or with any of the numbers for sampling
-    that of `sample`. The pieces that could be part of a stop string are held back, and so are
-    incomplete characters. The step is traced once; the cache doubles when it is full.
+    that of `sample`. What could be part of a stop string or of a character is held back.
 
     Args:
         model: `TextGenerator` without beams, or the loaded SavedModel of one.
@@ -467,20 +439,14 @@ def stream_text(model, text, *, max_new_tokens=0, stop=(), seed=0, **sampling):
     every = (*settings["stop"], *stop)
     state, shown = model.start(tf.constant([text]), max_new_tokens), 0
     while True:
-        if sampling:
-            found = model.sample_step(state, seed, **sampling, stop=stop)
-        else:
-            found = model.step(state, seed, stop=stop)
+        step = model.sample_step if sampling else model.step
+        found = step(state, seed, **sampling, stop=stop)
         state, new, is_done = found["state"], found["text"].numpy().decode(), bool(found["done"])
-        until = len(new) if is_done else len(new) - _begun(new, every)
+        # The end of a text may begin a stop string.
+        begun = (n for one in every for n in range(len(one)) if new.endswith(one[:n]))
+        until = len(new) if is_done else len(new) - max(begun, default=0)
         if until > shown:
             yield new[shown:until]
             shown = until
         if is_done:
             return "stop" if found["ended"] else "length"
-
-
-def _begun(text, stop):
-    """The number of characters at the end of a text that could begin a stop string."""
-    begun = (n for one in stop for n in range(len(one)) if text.endswith(one[:n]))
-    return max(begun, default=0)

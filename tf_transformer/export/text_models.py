@@ -14,10 +14,11 @@ from tf_transformer.export.compile_for import (
     SMALL_ROWS,
     BucketedFunction,
     bucket_lengths,
+    traced,
     warm_up_signature,
     warm_up_texts,
 )
-from tf_transformer.export.saving import save_module
+from tf_transformer.export.saving import TEXTS, save_module
 from tf_transformer.functional.ids import asserted
 from tf_transformer.functional.tracing import has_accelerator
 from tf_transformer.models.bert import (
@@ -36,7 +37,6 @@ from tf_transformer.models.bert.heads import answers_of
 from tf_transformer.models.bert.text_inputs import INPUTS, read_tokenizer, text_inputs
 from tf_transformer.models.sizes import check_vocabulary
 
-TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 INPUT_SPECS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name in INPUTS}
 
 
@@ -58,8 +58,7 @@ class TextModel(tf.Module):
             expected = f"at most {config.max_length} (max_position_embeddings), from 1"
             raise ArgumentError("max_length", expected, max_length)
         self.tokenizer = tokenizer
-        # Keep the variables and the bound call, not the model: the weights of a Keras model tracked
-        # here would be saved twice.
+        # Not the model: the weights of a Keras model tracked here would be saved twice.
         self.weights = [weight.value for weight in model.weights]
         self._resources = getattr(model, "resources", [])  # of `StoredWeights`
         jit_compile = has_accelerator() if jit_compile is None else jit_compile
@@ -87,8 +86,7 @@ class TextModel(tf.Module):
 
     def save(self, path):
         """Write a SavedModel with the signatures, `warm_up` and, if texts are all that it takes,
-        TensorFlow Serving's warm-up data to a folder; a SavedModel there is replaced at the end,
-        FileExistsError for other content.
+        data for TensorFlow Serving, in place of one; FileExistsError for other content.
         """
         signatures = {**self.signatures(), "warm_up": warm_up_signature(self.warm_up)}
         texts = warm_up_texts(self._max_length) if self.takes_any_text else ()
@@ -108,9 +106,8 @@ class TextEncoder(TextModel):
         lowercase: bool, whether to lowercase texts before tokenization.
         jit_compile: bool, or None for True where TensorFlow sees a GPU or TPU. False uses XLA only
             for small batches that `warm_up` compiled. True compiles the model for each bucket at
-            its first batch: B is padded to a power of two, T to 8, 16, 32 and so on. That takes
-            seconds; on a CPU a single text then takes 0.65 of the time with `unpad=False`, and
-            0.75 of that with `unpad=True` (benchmarks/bert/NOTES.md).
+            its first batch, for seconds: B is padded to a power of two, T to 8, 16, 32 and so on.
+            What it gains is in benchmarks/bert/NOTES.md.
 
     Raises:
         ValueError: If the tokenizer has more tokens than the model, or `max_length` exceeds the
@@ -128,16 +125,14 @@ class TextEncoder(TextModel):
     def __init__(self, model, tokenizer, max_length=None, lowercase=False, jit_compile=None):
         super().__init__(model, tokenizer, max_length, jit_compile)
         self._lowercase = lowercase
-        # Not a decorator, which would keep only a weak reference: `TextEncoder(...).encode(texts)`.
-        self.encode = tf.function(self.encode, input_signature=[TEXTS], autograph=False)
+        self.encode = traced(self.encode, TEXTS)
 
     @classmethod
     def from_pretrained(cls, path, *, jit_compile=None, **changes):
         """Load the encoder from the folder of a checkpoint.
 
         Args:
-            path, changes: a folder with a vocabulary, and settings, see
-                `SentenceEncoder.from_pretrained`, also for the errors; `unpad` is True by default.
+            path, changes: see `SentenceEncoder.from_pretrained`; `unpad` is True by default, and
                 `sentence_bert_config.json`, if present, sets the maximum length and lowercasing.
             jit_compile: see `TextEncoder`.
 
@@ -154,8 +149,7 @@ class TextEncoder(TextModel):
 
     def signatures(self):
         """`serving_default`: `text` -> `vector`."""
-        encode = tf.function(lambda text: {"vector": self.encode(text)}, input_signature=[TEXTS])
-        return {"serving_default": encode}
+        return {"serving_default": traced(lambda text: {"vector": self.encode(text)}, TEXTS)}
 
 
 def read_text_settings(folder):
@@ -186,12 +180,9 @@ def _warn_of_prompt(path):
     if name is not None:
         prompts = settings.get("prompts")
         named = isinstance(prompts, dict) and isinstance(name, str)
-        prompt = prompts.get(name) if named else None
-        warnings.warn(
-            f"{path}: this model expects the prompt {prompt!r} before each text, which is "
-            f"not added automatically. Put it before your texts.",
-            stacklevel=4,
-        )
+        message = f"{path}: this model expects the prompt {prompts.get(name) if named else None!r}"
+        message += " before each text, which is not added automatically. Put it before your texts."
+        warnings.warn(message, stacklevel=4)
 
 
 class TextClassifier(TextModel):
@@ -227,8 +218,7 @@ class TextClassifier(TextModel):
         self._config = model.config
         if not model.config.labels:
             raise ArgumentError("model", "a text classifier, with labels", type(model).__name__)
-        # Not a decorator, which would keep only a weak reference: `TextClassifier(...).classify()`.
-        self.classify = tf.function(self.classify, input_signature=[TEXTS], autograph=False)
+        self.classify = traced(self.classify, TEXTS)
 
     def classify(self, text):
         """string (B,) -> `label` string (B,), `probabilities` or `values` float32 (B, C)."""
@@ -249,10 +239,7 @@ class TextClassifier(TextModel):
         return {"serving_default": self.classify, "labels": self.labels}
 
 
-_THRESHOLDS = (
-    tf.TensorSpec((), tf.int32, name="patience"),
-    tf.TensorSpec((), tf.float32, name="entropy"),
-)
+_THRESHOLDS = tf.TensorSpec((), tf.int32, name="patience"), tf.TensorSpec((), name="entropy")
 
 
 class EarlyExitClassifier(TextClassifier):
@@ -290,8 +277,7 @@ class EarlyExitClassifier(TextClassifier):
         self._thresholds = check_thresholds(model, patience, entropy)
         options = {"function": model.exit_early, "settings": _THRESHOLDS}
         super().__init__(model, tokenizer, max_length, jit_compile, **options)
-        traced = {"input_signature": [TEXTS, *_THRESHOLDS], "autograph": False}
-        self.classify_early = tf.function(self.classify_early, **traced)
+        self.classify_early = traced(self.classify_early, TEXTS, *_THRESHOLDS)
 
     def classify(self, text):
         """string (B,) -> `label` string (B,), `probabilities` (B, C), `layers` int32 (B,)."""
@@ -299,10 +285,8 @@ class EarlyExitClassifier(TextClassifier):
 
     def classify_early(self, text, patience, entropy):
         """Classify with thresholds given as scalar tensors: patience int32, entropy float32."""
-        tf.debugging.Assert(
-            (patience >= 1) & (entropy >= 0),
-            ["patience, entropy: expected at least 1 and 0, got", patience, entropy],
-        )
+        message = ["patience, entropy: expected at least 1 and 0, got", patience, entropy]
+        tf.debugging.Assert((patience >= 1) & (entropy >= 0), message)
         outputs = self.compute(text, patience, entropy)
         return {**self.answer(outputs["logits"]), "layers": outputs["layers"]}
 
@@ -350,8 +334,7 @@ class MaskFiller(TextModel):
 
         super().__init__(model, tokenizer, max_length, jit_compile, function=probabilities)
         [self._mask] = (token.content for token in tokenizer.added_tokens if token.id == mask_id)
-        # Not a decorator, which would keep only a weak reference: `MaskFiller(...).fill(texts)`.
-        self.fill = tf.function(self.fill, input_signature=[TEXTS, _TOP_K], autograph=False)
+        self.fill = traced(self.fill, TEXTS, tf.TensorSpec((), tf.int32, name="top_k"))
 
     def fill(self, text, top_k=5):
         """string (B,) -> `tokens` string (B, top_k), the likeliest first, `scores` float32.
@@ -363,11 +346,11 @@ class MaskFiller(TextModel):
         counts = tf.math.count_nonzero(inputs["input_ids"] == self.tokenizer.mask_id, axis=1)
         expected = f"one {self._mask} in the first {self._max_length} tokens of each"
         error = ArgumentError("text", expected, "none or several")
+        holds = tf.reduce_all(tf.equal(counts, 1))
+        inputs["input_ids"] = asserted(inputs["input_ids"], holds, error)
         size = self.tokenizer.vocab_size
-        holds = tf.reduce_all(tf.equal(counts, 1)), (top_k >= 1) & (top_k <= size)
-        inputs["input_ids"] = asserted(inputs["input_ids"], holds[0], error)
         error = ArgumentError("top_k", f"a number in [1, {size}]", "another")
-        scores = asserted(self._call(inputs), holds[1], error)
+        scores = asserted(self._call(inputs), (top_k >= 1) & (top_k <= size), error)
         scores, ids = tf.math.top_k(scores[:, :size], top_k)
         tokens = self.tokenizer.decode_ids(tf.reshape(ids, (-1, 1)))
         spelled = tf.gather(tf.constant(self.tokenizer.vocabulary), ids)  # of special tokens
@@ -377,6 +360,3 @@ class MaskFiller(TextModel):
     def signatures(self):
         """`serving_default`: `text`, `top_k` -> `tokens`, `scores`."""
         return {"serving_default": self.fill}
-
-
-_TOP_K = tf.TensorSpec((), tf.int32, name="top_k")

@@ -104,8 +104,7 @@ def nearest(index, vectors, top, rows_at_once=65536, scales=None):
         [[1, 0]]
     """
     check_search(vectors, index.shape[1] if index.ndim == 2 else index.shape, top)
-    scores = np.empty((len(vectors), 0), np.float32)
-    rows = np.empty((len(vectors), 0), np.int64)
+    scores, rows = np.empty((len(vectors), 0), np.float32), np.empty((len(vectors), 0), np.int64)
     for start in range(0, len(index), rows_at_once):
         part = vectors @ np.asarray(index[start : start + rows_at_once], np.float32).T
         if scales is not None:
@@ -153,11 +152,9 @@ def read_approximate(path, kind, rows, width):
         raise ArgumentError("index", "a file of faiss", damage) from error
     wanted = {"pq": faiss.IndexPQ, "hnsw": faiss.IndexHNSWFlat}[kind]
     if type(index) is not wanted or (index.ntotal, index.d) != (rows, width):
-        raise ArgumentError(
-            "index",
-            f"{rows} vectors of width {width} for {kind} in {path}",
-            f"{index.ntotal} of width {index.d} for {type(index).__name__}",
-        )
+        expected = f"{rows} vectors of width {width} for {kind} in {path}"
+        got = f"{index.ntotal} of width {index.d} for {type(index).__name__}"
+        raise ArgumentError("index", expected, got)
     return index
 
 
@@ -237,17 +234,12 @@ class VectorIndex:
         lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(self._probes, axis=1)
         cosine = ((vectors * self._probes).sum(1) / np.maximum(lengths, 1e-30)).min()
         if not cosine >= CLOSE:
-            raise ArgumentError(
-                "index",
-                "one that this model made, with the same pooling",
-                f"one of another model: the cosine of a text's vectors is {cosine:.2f}",
-                "Build the index with the same model.",
-            )
+            expected = "one that this model made, with the same pooling"
+            got = f"one of another model: the cosine of a text's vectors is {cosine:.2f}"
+            raise ArgumentError("index", expected, got, "Build the index with the same model.")
 
     def search(self, vectors, top):
-        """Find the rows with the largest dot products, see `nearest`. "hnsw" may find fewer than
-        `top`; the last rows are then -1.
-        """
+        """Like `nearest`; "hnsw" may find fewer than `top`, the last rows are then -1."""
         vectors = np.asarray(vectors, np.float32)
         check_search(vectors, self.width, top)
         if self.dtype not in APPROXIMATE:
@@ -290,10 +282,9 @@ def write_index(folder, parts, encode, dtype="float32"):
         encode: function, list of strings -> float array (B, D), the model that made the vectors;
             the index stores its vectors of a few texts, see `VectorIndex.check_model`.
         dtype: "float32"; "float16"; "int8", with one range per vector; or, with faiss, "pq" or
-            "hnsw". "pq", product quantization (Jégou et al. 2011), stores groups of numbers, four
-            if the width allows, in one byte, a sixteenth of float32, and compares all vectors.
-            "hnsw", a graph of neighbors (Malkov and Yashunin 2018), stores float32 and links, and
-            compares few vectors. Both are kept in memory.
+            "hnsw". "pq", product quantization (Jégou et al. 2011), stores a sixteenth of float32 if
+            the width allows, and compares all vectors. "hnsw", a graph of neighbors (Malkov and
+            Yashunin 2018), stores float32 and links, and compares few. Both are kept in memory.
 
     Returns:
         dict: `rows`, `width`, `dtype`.

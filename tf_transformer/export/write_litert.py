@@ -73,12 +73,9 @@ def litert_functions(model):
         raise ArgumentError("model", "a built model", "one without weights", "Call build().")
     check_merged(model)
     if model.compute_dtype != "float32" or any(w.dtype == "int8" for w in model.weights):
-        raise ArgumentError(
-            "model",
-            "one in float32",
-            f"{model.dtype_policy.name} or int8 weights",
-            "Pass the original; weights_dtype sets the dtype in the file.",
-        )
+        remedy = "Pass the original; weights_dtype sets the dtype in the file."
+        got = f"{model.dtype_policy.name} or int8 weights"
+        raise ArgumentError("model", "one in float32", got, remedy)
     return _of_translator(model) if isinstance(model, Transformer) else _of_bert(model)
 
 
@@ -104,9 +101,7 @@ def _of_bert(model):
 
 
 def _of_translator(model):
-    """`encode(ids, length)`, which returns the decoding state with room for `length` tokens, and
-    `step(token, **state)`, which returns the next one under the same names, and `logits` (B, V).
-    """
+    """`encode(ids, length)` to a state for `length` tokens; `step(token, **state)` to the next."""
     config = model.get_config()
     states = []  # the results of `start`, for their structure
 
@@ -163,14 +158,13 @@ def write_litert(
 
     Args:
         model: built `BertForSequenceClassification`, `SentenceEncoder` or `Transformer`.
-        tokenizer_file: its `TokenizerFile`: `TokenizerFile.read(path)` of a `tokenizer.json`, or
-            `read_tokenizer_file(folder)` of a BERT.
+        tokenizer_file: its `TokenizerFile`; for a BERT, `read_tokenizer_file(folder)`.
         folder: str or Path; a folder with a LiteRT model is replaced at the end.
         weights_dtype: "float32"; "float16", converted to float32 when the file is loaded; "int8",
             where the inputs of products are rounded when they are computed (dynamic); or "full
             int8", also between products where LiteRT can, with ranges from examples.
-        examples: list of strings; the first 16 are compared. For "full int8" all of them determine
-            the ranges, and a hundred or more are needed. None compares words of the vocabulary.
+        examples: list of strings; the first 16 are compared. For "full int8" all determine the
+            ranges, a hundred or more. None compares words of the vocabulary.
         max_length: None, or int, the maximum number of tokens of a text, for BERT.
         lowercase: bool, whether to lowercase texts before tokenization.
 
@@ -224,12 +218,9 @@ def write_litert(
         lite = litert.read_functions(beside / litert.MODEL)
         difference = _difference(functions, lite, probes[: COMPARED * (1 + STEPS)])
         if not difference <= TOLERANCES[weights_dtype]:  # nor NaN
-            raise ArgumentError(
-                "model",
-                f"a file within {TOLERANCES[weights_dtype]} of the model",
-                f"{difference:.3g} on {weights_dtype}",
-                "Try another weights_dtype.",
-            )
+            expected = f"a file within {TOLERANCES[weights_dtype]} of the model"
+            got = f"{difference:.3g} on {weights_dtype}"
+            raise ArgumentError("model", expected, got, "Try another weights_dtype.")
         report = {"bytes": len(file), "difference": difference}
         description = {"version": __version__, "kind": kind, "weights_dtype": weights_dtype}
         text = json.dumps({**description, **facts, **report}, indent=2, ensure_ascii=False)
@@ -261,20 +252,15 @@ def _probes(kind, functions, tokenizer, facts, examples):
     else:
         ids = np.random.default_rng(1).integers(5, tokenizer.vocab_size, (5, 17))
         rows = [row[: 3 + 3 * n].tolist() for n, row in enumerate(ids)]
-    probes = []
     # All of the same length: the converter's calibration cannot change shapes.
     if kind != "translator":
         [name] = functions
         most = facts["max_length"]
         rows = [[facts["cls_id"], *row[: most - 2], facts["sep_id"]] for row in rows]
         ids, mask = (array[:, :most] for array in litert.padded(rows, facts["pad_id"]))
-        for n in range(len(rows)):
-            one = slice(n, n + 1)
-            types = np.zeros_like(ids[one])
-            inputs = {"input_ids": ids[one], "token_type_ids": types, "attention_mask": mask[one]}
-            probes.append((name, inputs))
-        return probes
-    most = facts["longest_source"]
+        inputs = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": mask}
+        return [(name, {k: x[n : n + 1] for k, x in inputs.items()}) for n in range(len(rows))]
+    probes, most = [], facts["longest_source"]
     ids, _ = litert.padded([[*row[: most - 1], facts["end_id"]] for row in rows])
     for row in ids[:, :most]:
         slots = np.int32(min(16, facts["longest_target"]))

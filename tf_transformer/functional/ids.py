@@ -3,6 +3,9 @@
 Axes: B batch, T length, V vocabulary.
 """
 
+import math
+from numbers import Integral, Real
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -109,3 +112,26 @@ def asserted(x, holds, error, *values):
     check = tf.raw_ops.Assert(condition=holds, data=[str(error), *values])
     with tf.control_dependencies([check]):
         return tf.identity(x)
+
+
+def check_range(name, value, least, most=None, *, above=False):
+    """Check a setting: a number immediately, a tensor when the graph runs."""
+    if value is None:
+        return
+    expected = f"{'more than' if above else 'at least'} {least:g}"
+    if most is not None:
+        expected = f"{least:g} to {most:g}" if not above else f"{expected}, at most {most:g}"
+    if tf.is_tensor(value):
+        inside = value > least if above else value >= least
+        if value.dtype.is_floating:
+            inside &= tf.math.is_finite(value)
+        if most is not None:
+            inside &= value <= most
+        tf.debugging.Assert(tf.reduce_all(inside), [f"{name}: expected {expected}, got", value])
+        return
+    kind, words = (Integral, "a whole number") if isinstance(least, int) else (Real, "a number")
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ArgumentError(name, words, f"{value!r}")
+    inside = value > least if above else value >= least  # NaN is outside too
+    if not inside or not math.isfinite(value) or (most is not None and value > most):
+        raise ArgumentError(name, expected, value)

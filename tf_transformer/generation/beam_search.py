@@ -1,4 +1,4 @@
-"""Beam search.
+"""Beam search and sampling.
 
 Axes: B batch, K beams, R = B * K rows (row b * K + k is beam k of sentence b), L maximum length, V
 vocabulary, C candidates, n sentences returned.
@@ -7,13 +7,17 @@ vocabulary, C candidates, n sentences returned.
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check_choice
-from tf_transformer.generation.decoding import decode_loop, gather_rows, refuse_unusable
-from tf_transformer.generation.rules import (
-    IMPOSSIBLE,
+from tf_transformer.functional.ids import check_range
+from tf_transformer.generation.decoding import (
     DecodingRules,
     best_allowed,
-    check_range,
+    decode_loop,
+    decode_tokens,
+    extension,
+    gather_rows,
+    refuse_unusable,
 )
+from tf_transformer.generation.rules import IMPOSSIBLE
 
 
 def beam_search(
@@ -94,7 +98,7 @@ def beam_search(
     others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
     rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
     num_candidates = beam_size * (1 + max(1, len(rules.end_ids)))
-    if reorder is gather_rows and not callable(state):
+    if reorder is gather_rows and not callable(state) and not tf.is_tensor(batch_size):
         _check_rows(state, batch_size * beam_size)
 
     def extend(position, state, sentences):
@@ -108,7 +112,7 @@ def beam_search(
         total = tf.reshape(tf.reduce_logsumexp(logits, axis=-1), tf.shape(log_p))  # (B, K)
         unusable = ~tf.math.is_finite(total) & (log_p > IMPOSSIBLE) & ~tf.expand_dims(done, 1)
 
-        if rules.tokens.change_logits:  # which change log probabilities
+        if rules.change_logits:  # which change log probabilities
             logits, total = logits - tf.reshape(total, (-1, 1)), tf.zeros_like(total)
         offsets = tf.where(log_p > IMPOSSIBLE, log_p - total, IMPOSSIBLE)
         history = tf.reshape(ids, (-1, length))
@@ -177,8 +181,6 @@ def beam_search(
 
 def _check_rows(state, rows):
     """Check that a state has one row for each beam, as far as its shapes are known."""
-    if tf.is_tensor(rows):
-        return
     for tensor in map(tf.convert_to_tensor, tf.nest.flatten(state)):
         if tensor.shape.rank and not tensor.shape[:1].is_compatible_with([rows]):
             expected = f"a row for each beam of each sentence, {rows}"
@@ -190,3 +192,98 @@ def _first(tensors, count):
     """The entries with the largest values of the last tensor: each (B, C, ...) to (B, K, ...)."""
     values, order = tf.math.top_k(tensors[-1], count)
     return *(tf.gather(tensor, order, batch_dims=1) for tensor in tensors[:-1]), values
+
+
+def sample_decode(
+    step,
+    state,
+    batch_size,
+    *,
+    start_id,
+    end_id,
+    max_length,
+    temperature=1.0,
+    top_k=None,
+    top_p=None,
+    seed=0,
+    limits=None,
+    min_length=0,
+    no_repeat_ngram=0,
+    resize=None,
+    jit_compile=False,
+    pad_id=0,
+    prompt_lengths=0,
+    token_rules=None,
+    is_complete=None,
+):
+    """Sample each token from the model's distribution until every sentence has ended.
+
+    softmax(logits / temperature), restricted to the `top_k` likeliest tokens (Fan et al. 2018,
+    section 5.1), then to the smallest set of them with total probability `top_p` (Holtzman et al.
+    2020, section 3.1), and renormalized. Random numbers depend only on `seed` (Gumbel-max trick):
+    the same in eager mode, in a graph and in another process, but different under XLA.
+
+    Args:
+        step, state, batch_size, start_id, end_id, max_length, limits, min_length, no_repeat_ngram,
+            resize, jit_compile, pad_id, prompt_lengths, token_rules, is_complete: see
+            `greedy_decode`. Each place in the batch has its own random numbers; a result does not
+            depend on the other sentences.
+        temperature: float above 0, or scalar tensor; values below 1 make likely tokens likelier.
+            For the limit 0, use `greedy_decode`.
+        top_k: None, or int from 1 to V, or scalar int32 tensor of at least 1.
+        top_p: None, or float above 0 and at most 1, or scalar tensor.
+        seed: int or scalar int32 tensor.
+
+    Returns:
+        int32 tensor (B, L), token ids without the end token, padding after the end.
+
+    Raises:
+        ValueError, tf.errors.InvalidArgumentError: See `greedy_decode`.
+
+    Example:
+        >>> def either(tokens, state):
+        ...     return tf.math.log([[0.0, 0.0, 0.5, 0.5]]), state
+        >>> sample_decode(either, (), 1, start_id=1, end_id=3, max_length=4, seed=1).shape
+        TensorShape([1, 4])
+    """
+    choice = drawing(batch_size, seed, temperature, top_k, top_p)
+    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
+    extend = extension(*choice, step, rules, is_complete)
+    return decode_tokens(extend, state, batch_size, rules, resize, jit_compile)
+
+
+def drawing(batch_size, seed=0, temperature=1.0, top_k=None, top_p=None):
+    """The choice of `sample_decode`, and the number of its candidates, None for all."""
+    check_range("temperature", temperature, 0.0, above=True)
+    check_range("top_k", top_k, 1)
+    check_range("top_p", top_p, 0.0, 1.0, above=True)
+    check_range("seed", seed, -(2**31), 2**31 - 1)  # one number, not a pair as in TensorFlow
+    rows = tf.range(batch_size)  # in XLA's program, its size is a constant
+
+    def choose(logits, ids, position, row):
+        if tf.is_tensor(top_k):
+            logits = tf.where(tf.range(logits.shape[-1]) < top_k, logits, IMPOSSIBLE)
+        else:
+            check_range("top_k", top_k, 1, logits.shape[-1])  # there are no more than V
+        logits = logits / temperature
+        if top_p is not None:
+            logits = _nucleus(logits, top_p)
+        # For all sentences, so that the numbers of one do not depend on which others are open.
+        shape, seeds = (tf.size(rows), logits.shape[-1]), tf.stack([seed, position])
+        uniform = tf.gather(tf.random.stateless_uniform(shape, seeds, minval=_TINY), row)
+        drawn = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1)
+        return tf.gather(ids, drawn, batch_dims=1)
+
+    return choose, None if tf.is_tensor(top_k) else top_k
+
+
+_TINY = 1.1754944e-38  # the smallest normal float32, since log(0) is infinite
+
+
+def _nucleus(logits, share):
+    """Keep the smallest set of candidates, (B, C) with the best first, with this total share."""
+    probabilities = tf.nn.softmax(logits)
+    before = tf.cumsum(probabilities, axis=-1, exclusive=True)
+    # A sum of all candidates but the last may be rounded to 1.
+    return tf.where((before < share) | (share >= 1), logits, IMPOSSIBLE)

@@ -1,12 +1,100 @@
-"""The loop of all decoding, greedy decoding and sampling.
+"""The loop of all decoding, the choice of the likeliest allowed tokens, and greedy decoding.
 
-Axes: B batch, R rows, V vocabulary, L maximum length.
+Axes: B batch, K rows of a sentence, R = B * K rows, V vocabulary, C candidates, L maximum length.
 """
+
+import dataclasses
+import functools
+import math
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
-from tf_transformer.generation.rules import IMPOSSIBLE, DecodingRules, best_allowed, check_range
+from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.functional.ids import check_range
+from tf_transformer.generation.rules import IMPOSSIBLE, TokenRules, ruled_logits
+
+
+def greedy_decode(
+    step,
+    state,
+    batch_size,
+    *,
+    start_id,
+    end_id,
+    max_length,
+    limits=None,
+    min_length=0,
+    no_repeat_ngram=0,
+    resize=None,
+    jit_compile=False,
+    pad_id=0,
+    prompt_lengths=0,
+    token_rules=None,
+    is_complete=None,
+):
+    """Choose the likeliest token at each step until every sentence has ended.
+
+    The padding is never chosen: it marks the end of a sentence.
+
+    Args:
+        step: function `(tokens, state) -> (logits, state)`: tokens (B,) int32, logits (B, V).
+        state: the first state for `step`, any nest of tensors whose shapes do not change; or a
+            function without arguments that returns it, which `jit_compile` also compiles.
+        batch_size: int or scalar int32 tensor, B.
+        start_id: int, or int32 tensor (B,), the token fed first.
+        end_id: int, or tuple of int, the tokens that end a sentence; with `()`, or an id outside
+            the vocabulary, every sentence runs to its limit.
+        max_length: int or scalar int32 tensor, L >= 1.
+        limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
+            at L.
+        min_length: int, or int32 tensor (B,), minimum number of tokens before the end token.
+        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, unless a token is the only
+            possible one, as in a prompt; 0 turns the rule off.
+        resize: None, or function `(state, kept, room) -> state` that keeps the sentences at these
+            indices, int32 (B',), with room for `room` tokens each, scalar int32. It is called
+            first, when the room is full, and to remove finished sentences. If the state has rows,
+            pass `lambda state, kept, room: gather_rows(state, kept)`.
+        jit_compile: bool, whether XLA compiles the loop; outside of a `tf.function`, in every call.
+        pad_id: int, the id of padding, which is not `end_id`; None if the vocabulary has none:
+            the output then contains the end token, and the (first) `end_id` after it.
+        prompt_lengths: int32 tensor (B,), or 0, how many tokens at the beginning are a prompt's,
+            see `LanguageModel.start`: no rule applies to them, and none of them ends a sentence.
+        token_rules: None, or dict with any of these rules, those of transformers:
+            `forced_first`, `forced_last`: int, the first token if there is no prompt, and the token
+            at the limit; their log probability is 0.
+            `bad_words`: list of lists of int, sequences that do not occur.
+            `suppressed_first`: list of int, tokens that are not the first after the prompt, or the
+            first after `forced_first`.
+            `repetition_penalty`: float p > 0; the logits of tokens in the text so far are divided
+            by p, or multiplied if they are negative (Keskar et al. 2019, section 4.1). Beam search
+            applies it to log probabilities.
+            `renormalize`: bool, whether the probabilities of the tokens that are left sum to 1;
+            only matters in beam search.
+            `counts_start`: bool, whether the start token is a part of the text for these rules and
+            `no_repeat_ngram`.
+        is_complete: None, or function `(ids, sentences) -> bool (B,)`, called after each step,
+            whether a sentence ends here: ids (B, T), the tokens so far after the start token, and a
+            dict of its `start_id` and `prompt_lengths`, int32 (B,).
+
+    Returns:
+        int32 tensor (B, L), token ids without the end token, padding after the end.
+
+    Raises:
+        ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor.
+        tf.errors.InvalidArgumentError: If a row of logits has NaN, infinity or no possible token.
+            XLA cannot raise errors; decoding stops there.
+
+    Example:
+        >>> def count_up(tokens, state):
+        ...     return tf.one_hot(tokens + 1, 6), state
+        >>> greedy_decode(count_up, (), 1, start_id=1, end_id=4, max_length=5).numpy().tolist()
+        [[2, 3, 0, 0, 0]]
+    """
+    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
+    extend = extension(likeliest, 1, step, rules, is_complete)
+    return decode_tokens(extend, state, batch_size, rules, resize, jit_compile)
 
 
 def unusable(logits):
@@ -87,13 +175,10 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
     # `sentences` a dict of nests of tensors (B, ...): `done`, bool (B,), `output`, and other inputs
     # of `extend`. Finished ones do not change. For the other arguments see `greedy_decode`.
     #
-    # With `resize`, an outer loop keeps the state as small as possible: whenever half of the
-    # sentences are done, they are removed and the batch is halved; the caches start with room for
-    # 16 tokens, which doubles when full. XLA compiles only the inner loop, once for every size.
-    # Without `resize` it compiles the first state and the loop as one program, which starts faster.
-
-    def first_state():
-        return state() if callable(state) else state
+    # With `resize`, an outer loop keeps the state small: whenever half of the sentences are done,
+    # they are removed and the batch is halved; the caches start with room for 16 tokens, which
+    # doubles when full. XLA compiles only the inner loop, once for every size; without `resize`,
+    # the first state and the loop as one program, which starts faster.
 
     def goes_on(position, failed_step, room, state, sentences):
         few = _count_worth_halving(sentences["done"]) if resize else 0
@@ -107,7 +192,8 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
         return tf.while_loop(goes_on, extend_all, variables)
 
     def run_to_the_end():
-        variables = tf.constant(0), tf.constant(-1), tf.int32.max, first_state(), sentences
+        first_state = state() if callable(state) else state
+        variables = tf.constant(0), tf.constant(-1), tf.int32.max, first_state, sentences
         _, failed_step, _, _, ended = run(*variables)
         return ended["output"], failed_step
 
@@ -116,7 +202,8 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
             run_to_the_end = tf.function(run_to_the_end, jit_compile=True, autograph=False)
         return run_to_the_end()
 
-    state, run = first_state(), tf.function(run, jit_compile=jit_compile, autograph=False)
+    state = state() if callable(state) else state
+    run = tf.function(run, jit_compile=jit_compile, autograph=False)
 
     def unfinished(output, places, position, failed_step, room, state, sentences):
         return ~tf.reduce_all(sentences["done"]) & (failed_step < 0)
@@ -141,10 +228,9 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
     places, room = tf.range(tf.size(sentences["done"])), tf.constant(_FIRST_ROOM)
     position, failed_step = tf.constant(0), tf.constant(-1)
     variables = (sentences["output"], places, position, failed_step, room, state, sentences)
-    shapes = (*_of_any_batch(variables[:5]), of_any_size(state), _of_any_batch(sentences))
-    output, _, _, failed_step, *_ = tf.while_loop(
-        unfinished, resize_and_run, variables, shape_invariants=shapes
-    )
+    state_shapes = tf.nest.map_structure(any_size, state)
+    shapes = (*_of_any_batch(variables[:5]), state_shapes, _of_any_batch(sentences))
+    output, _, _, failed_step, *_ = tf.while_loop(unfinished, resize_and_run, variables, shapes)
     return output, failed_step
 
 
@@ -163,16 +249,13 @@ def _of_any_batch(nest):
     )
 
 
-def of_any_size(nest):
-    """The shapes of tensors of which only the ranks are known."""
-    return tf.nest.map_structure(lambda x: tf.TensorShape([None] * x.shape.rank), nest)
+def any_size(x):
+    """The shape of a tensor of which only the rank is known."""
+    return tf.TensorShape([None] * x.shape.rank)
 
 
-def _decode_tokens(
-    choose, candidates, step, state, batch_size, rules, resize, jit_compile, is_complete
-):
+def decode_tokens(extend, state, batch_size, rules, resize, jit_compile):
     """Feed back the chosen tokens until every sentence has ended."""
-    extend = extension(choose, candidates, step, rules, is_complete)
     sentences = first_sentences(rules, batch_size)
     output, failed_step = decode_loop(extend, state, sentences, resize, jit_compile)
     refuse_unusable(failed_step)
@@ -222,184 +305,159 @@ def likeliest(logits, ids, position, row):
     return ids[:, 0]
 
 
-def greedy_decode(
-    step,
-    state,
-    batch_size,
-    *,
-    start_id,
-    end_id,
-    max_length,
-    limits=None,
-    min_length=0,
-    no_repeat_ngram=0,
-    resize=None,
-    jit_compile=False,
-    pad_id=0,
-    prompt_lengths=0,
-    token_rules=None,
-    is_complete=None,
-):
-    """Choose the likeliest token at each step until every sentence has ended.
+@dataclasses.dataclass(frozen=True)
+class DecodingRules:
+    """Special tokens, lengths and rules for tokens, shared by all decoding strategies."""
 
-    One `tf.while_loop` over fixed-size buffers. The padding is never chosen: it marks the end of a
-    sentence.
+    start_id: Any
+    end_id: Any
+    max_length: Any
+    limits: Any = None
+    min_length: Any = 0
+    no_repeat_ngram: int = 0
+    pad_id: int | None = 0
+    prompt_lengths: Any = 0
+    token_rules: dict | None = None
+    OF_SENTENCES: ClassVar = ("limits", "start_id", "min_length", "prompt_lengths")
 
-    Args:
-        step: function `(tokens, state) -> (logits, state)`: tokens (B,) int32, logits (B, V).
-        state: the first state for `step`, any nest of tensors whose shapes do not change; or a
-            function without arguments that returns it, which `jit_compile` also compiles.
-        batch_size: int or scalar int32 tensor, B.
-        start_id: int, or int32 tensor (B,), the token fed first.
-        end_id: int, or tuple of int, the tokens that end a sentence; with `()`, or an id outside
-            the vocabulary, every sentence runs to its limit.
-        max_length: int or scalar int32 tensor, L >= 1.
-        limits: None, or int32 tensor (B,), at least 1: the maximum length of each sentence, capped
-            at L.
-        min_length: int, or int32 tensor (B,), minimum number of tokens before the end token.
-        no_repeat_ngram: int n: no n-gram occurs twice in a sentence, unless a token is the only
-            possible one, as in a prompt; 0 turns the rule off.
-        resize: None, or function `(state, kept, room) -> state` that keeps the sentences at these
-            indices, int32 (B',), with room for `room` tokens each, scalar int32. It is called
-            first, when the room is full, and to remove finished sentences. If the state has rows,
-            pass `lambda state, kept, room: gather_rows(state, kept)`.
-        jit_compile: bool, whether XLA compiles the loop; outside of a `tf.function`, in every call.
-        pad_id: int, the id of padding, which is not `end_id`; None if the vocabulary has none:
-            the output then contains the end token, and the (first) `end_id` after it.
-        prompt_lengths: int32 tensor (B,), or 0, how many tokens at the beginning are a prompt's,
-            see `LanguageModel.start`: no rule applies to them, and none of them ends a sentence.
-        token_rules: None, or dict with any of these rules, those of transformers:
-            `forced_first`, `forced_last`: int, the first token if there is no prompt, and the token
-            at the limit; their log probability is 0.
-            `bad_words`: list of lists of int, sequences that do not occur.
-            `suppressed_first`: list of int, tokens that are not the first after the prompt, or the
-            first after `forced_first`.
-            `repetition_penalty`: float p > 0; the logits of tokens in the text so far are divided
-            by p, or multiplied if they are negative (Keskar et al. 2019, section 4.1). Beam search
-            applies it to log probabilities.
-            `renormalize`: bool, whether the probabilities of the tokens that are left sum to 1;
-            only matters in beam search.
-            `counts_start`: bool, whether the start token is a part of the text for these rules and
-            `no_repeat_ngram`.
-        is_complete: None, or function `(ids, sentences) -> bool (B,)`, called after each step,
-            whether a sentence ends here: ids (B, T), the tokens so far after the start token, and a
-            dict of its `start_id` and `prompt_lengths`, int32 (B,).
+    def __post_init__(self):
+        check_range("pad_id", self.pad_id, 0)
+        for end_id in self.end_ids:
+            check_range("end_id", end_id, 1 if self.pad_id == 0 else 0)
+        if self.pad_id in self.end_ids:
+            expected = f"another id than the end token's, {self.end_id}, or None"
+            raise ArgumentError("pad_id", expected, self.pad_id)
+        check_range("max_length", self.max_length, 1)
+        check_range("min_length", self.min_length, 0)
+        check_range("no_repeat_ngram", self.no_repeat_ngram, 0)
+        for name in self.token_rules or ():
+            check_choice("token_rules", name, TokenRules.__dataclass_fields__)
 
-    Returns:
-        int32 tensor (B, L), token ids without the end token, padding after the end.
+    @functools.cached_property
+    def tokens(self):
+        """The `token_rules` as an object, or None."""
+        return TokenRules(**self.token_rules) if self.token_rules else None
 
-    Raises:
-        ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor.
-        tf.errors.InvalidArgumentError: If a row of logits has NaN, infinity or no possible token.
-            XLA cannot raise errors; decoding stops there.
+    @property
+    def change_logits(self):
+        """bool, whether there is any rule for tokens but `no_repeat_ngram`."""
+        own = self.tokens
+        return bool(own and (own.ids or own.repetition_penalty != 1 or own.renormalize))
 
-    Example:
-        >>> def count_up(tokens, state):
-        ...     return tf.one_hot(tokens + 1, 6), state
-        >>> greedy_decode(count_up, (), 1, start_id=1, end_id=4, max_length=5).numpy().tolist()
-        [[2, 3, 0, 0, 0]]
-    """
-    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
-    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
-    others = (resize, jit_compile, is_complete)
-    return _decode_tokens(likeliest, 1, step, state, batch_size, rules, *others)
+    @property
+    def end_ids(self):
+        """Tuple of int, all end tokens."""
+        return tuple(self.end_id) if isinstance(self.end_id, tuple | list) else (self.end_id,)
+
+    @property
+    def filler(self):
+        """int, what follows the end of a sentence in the output."""
+        return (*self.end_ids, 0)[0] if self.pad_id is None else self.pad_id
+
+    def of_sentences(self, batch_size):
+        """What the rules say of each sentence, a dict of int32 (B,), `OF_SENTENCES`."""
+        limits = tf.fill((batch_size,), self.max_length)
+        if self.limits is not None:
+            limits = tf.minimum(_checked_each("limits", self.limits, batch_size, 1), limits)
+
+        def of_each(name):
+            value = tf.convert_to_tensor(getattr(self, name), tf.int32)
+            if value.shape.rank == 0:
+                return tf.fill((batch_size,), value)
+            return _checked_each(name, value, batch_size, 0)
+
+        return {"limits": limits, **{name: of_each(name) for name in self.OF_SENTENCES[1:]}}
+
+    def is_end(self, tokens):
+        """Whether tokens are end tokens."""
+        return is_among(tokens, self.end_ids)
+
+    def bars(self, tokens, position, min_length):
+        """Whether tokens are never chosen here: the padding, and before `min_length` the end."""
+        barred = self.is_end(tokens) & (position < min_length)
+        return barred if self.pad_id is None else barred | tf.equal(tokens, self.pad_id)
 
 
-def sample_decode(
-    step,
-    state,
-    batch_size,
-    *,
-    start_id,
-    end_id,
-    max_length,
-    temperature=1.0,
-    top_k=None,
-    top_p=None,
-    seed=0,
-    limits=None,
-    min_length=0,
-    no_repeat_ngram=0,
-    resize=None,
-    jit_compile=False,
-    pad_id=0,
-    prompt_lengths=0,
-    token_rules=None,
-    is_complete=None,
-):
-    """Sample each token from the model's distribution until every sentence has ended.
-
-    softmax(logits / temperature), restricted to the `top_k` likeliest tokens (Fan et al. 2018,
-    section 5.1), then to the smallest set of them with total probability `top_p` (Holtzman et al.
-    2020, section 3.1), and renormalized. Random numbers depend only on `seed` (Gumbel-max trick):
-    the same in eager mode, in a graph and in another process, but different under XLA.
-
-    Args:
-        step, state, batch_size, start_id, end_id, max_length, limits, min_length, no_repeat_ngram,
-            resize, jit_compile, pad_id, prompt_lengths, token_rules, is_complete: see
-            `greedy_decode`. Each place in the batch has its own random numbers; a result does not
-            depend on the other sentences.
-        temperature: float above 0, or scalar tensor; values below 1 make likely tokens likelier.
-            For the limit 0, use `greedy_decode`.
-        top_k: None, or int from 1 to V, or scalar int32 tensor of at least 1.
-        top_p: None, or float above 0 and at most 1, or scalar tensor.
-        seed: int or scalar int32 tensor.
-
-    Returns:
-        int32 tensor (B, L), token ids without the end token, padding after the end.
-
-    Raises:
-        ValueError, tf.errors.InvalidArgumentError: See `greedy_decode`.
-
-    Example:
-        >>> def either(tokens, state):
-        ...     return tf.math.log([[0.0, 0.0, 0.5, 0.5]]), state
-        >>> sample_decode(either, (), 1, start_id=1, end_id=3, max_length=4, seed=1).shape
-        TensorShape([1, 4])
-    """
-    choose = drawing(batch_size, seed, temperature, top_k, top_p)
-    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
-    rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
-    candidates, others = candidates_of(top_k), (resize, jit_compile, is_complete)
-    return _decode_tokens(choose, candidates, step, state, batch_size, rules, *others)
+def is_among(tokens, ids):
+    """Whether each of the tokens, int32, is one of the ids, a tuple of int."""
+    found = tf.zeros_like(tokens, tf.bool)
+    for one in ids:
+        found |= tf.equal(tokens, one)
+    return found
 
 
-def candidates_of(top_k):
-    """The number of candidates from which `drawing` chooses, None for all."""
-    return None if tf.is_tensor(top_k) else top_k
+def _checked_each(name, values, batch_size, least):
+    """A number for each sentence, int32 (B,), after a check."""
+    values = tf.convert_to_tensor(values, tf.int32)
+    if values.shape.rank != 1:
+        raise ArgumentError(name, "one for each sentence, shape (B,)", f"shape {values.shape}")
+    count = tf.size(values)
+    message = [f"{name}: expected one for each of", batch_size, "sentences, got", count]
+    tf.debugging.Assert(tf.equal(count, batch_size), message)
+    check_range(name, values, least)
+    return values
 
 
-def drawing(batch_size, seed=0, temperature=1.0, top_k=None, top_p=None):
-    """The choice of `sample_decode`."""
-    check_range("temperature", temperature, 0.0, above=True)
-    check_range("top_k", top_k, 1)
-    check_range("top_p", top_p, 0.0, 1.0, above=True)
-    check_range("seed", seed, -(2**31), 2**31 - 1)  # one number, not a pair as in TensorFlow
-    rows = tf.range(batch_size)  # in XLA's program, its size is a constant
-
-    def choose(logits, ids, position, row):
-        if tf.is_tensor(top_k):
-            logits = tf.where(tf.range(logits.shape[-1]) < top_k, logits, IMPOSSIBLE)
-        else:
-            check_range("top_k", top_k, 1, logits.shape[-1])  # there are no more than V
-        logits = logits / temperature
-        if top_p is not None:
-            logits = _nucleus(logits, top_p)
-        # For all sentences, so that the numbers of one do not depend on which others are open.
-        shape, seeds = (tf.size(rows), logits.shape[-1]), tf.stack([seed, position])
-        uniform = tf.gather(tf.random.stateless_uniform(shape, seeds, minval=_TINY), row)
-        drawn = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1)
-        return tf.gather(ids, drawn, batch_dims=1)
-
-    return choose
-
-
-_TINY = 1.1754944e-38  # the smallest normal float32, since log(0) is infinite
+def top_sums(values, offsets, count):
+    """The largest `values[b * K + k, v] + offsets[b, k]` of each sentence, the first of ties."""
+    # As `tf.math.top_k` of (B, K * V), in two steps if that is long: the C entries are in the C
+    # blocks with the largest maxima, so only those are sorted. Finding a maximum is much cheaper.
+    width, rows = values.shape[-1], offsets.shape[-1]
+    batch = tf.shape(offsets)[0]
+    size = _block_size(width, rows, count)
+    blocks = -(-width // size)  # of a row, n
+    if width % size:
+        fill = [[0, 0], [0, blocks * size - width]]
+        values = tf.pad(values, fill, constant_values=IMPOSSIBLE)
+    values = tf.reshape(values, (batch, rows * blocks, size))  # (B, K * n, b)
+    offsets = tf.repeat(offsets, blocks, axis=1)  # (B, K * n)
+    largest = _plus(tf.reduce_max(values, axis=-1), offsets)
+    _, chosen = tf.math.top_k(largest, min(count, rows * blocks))
+    chosen = tf.sort(chosen, axis=-1)  # keeps ties in order
+    offsets = tf.expand_dims(tf.gather(offsets, chosen, batch_dims=1), -1)
+    sums = _plus(tf.gather(values, chosen, batch_dims=1), offsets)  # (B, C, b)
+    sums, order = tf.math.top_k(tf.reshape(sums, (batch, -1)), count)
+    block = tf.gather(chosen, order // size, batch_dims=1)  # (B, C)
+    tokens = block % blocks * size + order % size
+    # The padding of a last block is selected only where all remaining sums are -inf.
+    return sums, block // blocks, tf.minimum(tokens, width - 1)
 
 
-def _nucleus(logits, share):
-    """Keep the smallest set of candidates, (B, C) with the best first, with this total share."""
-    probabilities = tf.nn.softmax(logits)
-    before = tf.cumsum(probabilities, axis=-1, exclusive=True)
-    # A sum of all candidates but the last may be rounded to 1.
-    return tf.where((before < share) | (share >= 1), logits, IMPOSSIBLE)
+def _plus(values, offsets):
+    """The sums; -inf wherever the offset is -inf, since XLA ranks NaN above everything."""
+    return tf.where(offsets > IMPOSSIBLE, values + offsets, IMPOSSIBLE)
+
+
+def _block_size(width, rows, count):
+    """The size of the blocks of `top_sums`."""
+    # sqrt(K V / C): then finding the C blocks and searching them sort equally many numbers.
+    best = math.isqrt(rows * width // count)
+    if best < 4:  # nearly all are selected
+        return width
+    return min(range(best, 2 * best), key=lambda size: -width % size)  # the least padding
+
+
+def best_allowed(logits, offsets, count, history, position, rules, sentences):
+    """`top_sums` of the allowed tokens, of all with `count=None`: sums, rows and tokens (B, C)."""
+    # Never the padding, which marks the end of a sentence; no end token before `min_length` tokens;
+    # no repeated n-gram (Paulus et al. 2018, section 2.5). No rule applies within a prompt.
+    if logits.shape[-1] is None:
+        expected = "a vocabulary of known size from the step function"
+        remedy = "Set it with tf.ensure_shape."
+        raise ArgumentError("logits", expected, f"shape {logits.shape}", remedy)
+    beams, everything = offsets.shape[-1], offsets.shape[-1] * logits.shape[-1]
+    if rules.no_repeat_ngram or rules.change_logits:
+        of_rows = {name: tf.expand_dims(tf.repeat(x, beams), 1) for name, x in sentences.items()}
+        logits = ruled_logits(logits, history, position, rules, of_rows)
+    of_sentences = {name: tf.expand_dims(x, 1) for name, x in sentences.items()}
+    count = min(count or everything, everything)
+    # A few extra candidates are cheaper than masking columns of all logits.
+    may_bar_ends = tf.is_tensor(rules.min_length) or rules.min_length > 0
+    more = min(count + beams * (1 + may_bar_ends * len(rules.end_ids)), everything)
+    sums, rows, tokens = top_sums(logits, offsets, more)
+    own = position >= of_sentences["prompt_lengths"]  # (B, 1)
+    barred = own & rules.bars(tokens, position, of_sentences["min_length"])
+    # NaN, which the loops report, must not rank first.
+    sums = tf.where(barred | tf.math.is_nan(sums), IMPOSSIBLE, sums)
+    sums, order = tf.math.top_k(sums, count)
+    return sums, tf.gather(rows, order, batch_dims=1), tf.gather(tokens, order, batch_dims=1)

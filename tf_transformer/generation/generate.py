@@ -1,4 +1,4 @@
-"""Generating with a published model's settings.
+"""Generating with published models, continuing texts, and several models as one.
 
 Axes: B batch, P prompt or source length, n results of each, L limit of the tokens after the start
 token, T length of the longest result.
@@ -7,11 +7,12 @@ token, T length of the longest result.
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import asserted
-from tf_transformer.generation.beam_search import beam_search
-from tf_transformer.generation.decoding import greedy_decode, sample_decode
-from tf_transformer.generation.rules import check_range, is_among
+from tf_transformer.functional.ids import asserted, check_range
+from tf_transformer.generation.beam_search import beam_search, sample_decode
+from tf_transformer.generation.decoding import greedy_decode, is_among, without_unused_ids
+from tf_transformer.models.base_model import check_padding
 from tf_transformer.models.language_model import LanguageModel
+from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.models.transformer import Transformer
 
 
@@ -36,9 +37,8 @@ def generate(
     """Continue prompts, or generate targets of sources, as `generate` of transformers.
 
     With the settings of `generation_settings`, greedy decoding and beam search give the same tokens
-    as transformers. Texts of different lengths in a batch give the same tokens as each text alone.
-    Every call traces the model anew, unless the calls are those of one `tf.function`:
-    `tf.function(functools.partial(generate, model, **settings))`.
+    as transformers, for each text those of the text alone. Every call traces the model anew, unless
+    the calls are those of one `tf.function(functools.partial(generate, model, **settings))`.
 
     Args:
         model: built `LanguageModel` or `Transformer`.
@@ -54,9 +54,8 @@ def generate(
         min_length, min_new_tokens: int, no end token within so many tokens, counted like these.
         n_best: int n, results of each text: the n-best list of beam search, or so many samples.
         beams: None, or dict, the options specific to `beam_search`, except `n_best`.
-        sampling: None, or dict, the options specific to `sample_decode`, except `seed`; {} for its
-            defaults.
-        seed: int or scalar int32 tensor for sampling.
+        sampling: None, or dict, the options specific to `sample_decode`; {} for its defaults.
+        seed: int or scalar int32 tensor for sampling, not in `sampling`.
         step: None for `model.step`, or a function like it.
         options: `no_repeat_ngram`, `token_rules`, `jit_compile` and, without `beams`,
             `is_complete`, see `greedy_decode`.
@@ -97,9 +96,8 @@ def generate(
     if beams is not None:
         options |= {**beams, "n_best": n_best, "reorder": model.reorder}
         ids, _ = beam_search(step, state, batch_size, **options)
-        first, limits, prompt_lengths = (
-            tf.repeat(x, n_best) for x in (first, limits, prompt_lengths)
-        )
+        of_texts = (first, limits, prompt_lengths)
+        first, limits, prompt_lengths = (tf.repeat(x, n_best) for x in of_texts)
         ids = tf.reshape(ids, (-1, longest))
     elif sampling is not None:
         ids = sample_decode(step, state, batch_size, seed=seed, **sampling, **options)
@@ -116,10 +114,8 @@ def generate(
 
 
 def start_texts(model, inputs, start_id, beam_size, most, least):
-    """The first state, and what differs between texts, as options of a decoding strategy.
-
-    `most` and `least` are `max_length` and `max_new_tokens`, `min_length` and `min_new_tokens`.
-    """
+    """The first state, and what differs between texts, as options of a decoding strategy."""
+    # `most` and `least` are `max_length` and `max_new_tokens`, `min_length` and `min_new_tokens`.
     state, first, prompt_lengths = _start(model, inputs, start_id, beam_size)
 
     def after_first(length, new_tokens):
@@ -158,8 +154,7 @@ def _start(model, inputs, start_id, beam_size):
     if start_id is not None:
         expected = "None for a language model, whose prompts begin with a token"
         raise ArgumentError("start_id", expected, start_id)
-    if not isinstance(inputs, tf.RaggedTensor):
-        inputs = tf.convert_to_tensor(inputs)
+    inputs = inputs if isinstance(inputs, tf.RaggedTensor) else tf.convert_to_tensor(inputs)
     error = ArgumentError("inputs", "at least one token of each prompt", "none")
     if inputs.shape[1] == 0:
         raise error
@@ -186,3 +181,154 @@ def _checked_limits(model, limits, prompt_lengths, is_default):
     expected = f"at most {config[name]} tokens after the first ({name}), the model's positions"
     error = ArgumentError("max_length, max_new_tokens", expected, "more")
     return asserted(limits, tf.reduce_all(limits <= config[name]), error)
+
+
+def continue_texts(
+    model, tokenizer, texts, *, max_length=None, beam_size=None, sampling=None, **options
+):
+    """Continue texts greedily, by beam search or by sampling.
+
+    Args:
+        model: built `LanguageModel`; ids without a token are never chosen.
+        tokenizer: `Tokenizer` with a start and an end token.
+        texts: list of B strings, how each text begins; may be empty.
+        max_length: None for as many as the model can read, or int L, the maximum number of tokens
+            of a text, including its beginning.
+        beam_size: None, or int, the number of beams of `beam_search`.
+        sampling: None, or dict, the options specific to `sample_decode`; {} for its defaults.
+        options: `min_length`, `no_repeat_ngram` and other options of all three kinds of decoding.
+
+    Returns:
+        List of B strings, the texts with their beginnings.
+
+    Raises:
+        ValueError: If there are no texts, the tokenizer has more tokens than the model, a beginning
+            has more than `max_length` tokens, `max_length` is larger than the model's
+            `max_position`, or both `beam_size` and `sampling` are given.
+
+    Example:
+        >>> from tf_transformer import BPETokenizer, LanguageModel
+        >>> tokenizer = BPETokenizer.train(["low lower lowest"], vocab_size=262)
+        >>> model = LanguageModel(1, 8, 2, 16, tokenizer.vocab_size, max_position=9)
+        >>> model.build()
+        >>> [text] = continue_texts(model, tokenizer, ["low"], sampling={"seed": 3})
+        >>> text.startswith("low")
+        True
+    """
+    if not texts:
+        raise ArgumentError("texts", "at least one, which may be empty", "none")
+    if beam_size is not None and sampling is not None:
+        raise ArgumentError("beam_size, sampling", "one of them", "both")
+    check_padding(model)
+    check_vocabulary(model, tokenizer)
+    most = model.get_config()["max_position"]
+    max_length = most if max_length is None else max_length
+    check_range("max_length", max_length, 1)
+    beginnings = tokenizer.encode(texts)
+    for text, ids in zip(texts, beginnings, strict=True):
+        if len(ids) > max_length:
+            expected = f"a beginning of at most {max_length} tokens (max_length)"
+            remedy = f"Shorten it; the model reads at most {most}."
+            raise ArgumentError("text", expected, f"{len(ids)}: {text[:40]!r}..", remedy)
+    prompt = tf.ragged.constant(beginnings, tf.int32, ragged_rank=1).to_tensor()
+    options |= {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+    options["max_length"] = max_length
+
+    @tf.function(autograph=False)
+    def decode():
+        state = model.start(prompt, max_length, beam_size or 1)
+        state = model.prefill(state, tf.fill((len(texts),), tokenizer.start_id))
+        step = without_unused_ids(model.step, tokenizer.vocab_size)
+        if sampling is not None:
+            return sample_decode(step, state, len(texts), **sampling, **options)
+        if beam_size is None:
+            return greedy_decode(step, state, len(texts), **options)
+        beams = {"beam_size": beam_size, "reorder": model.reorder}
+        return beam_search(step, state, len(texts), **beams, **options)[0][:, 0]
+
+    return tokenizer.decode([ids[ids > 0] for ids in decode().numpy()])
+
+
+# In the configs of `Transformer` and `LanguageModel`.
+_VOCABULARIES = ("input_vocab_size", "target_vocab_size", "vocab_size", "pad_id")
+_POSITIONS = ("pe_input", "pe_target", "max_position")
+
+
+class Ensemble:
+    """The mean of several models' probabilities, for every kind of decoding.
+
+    p(y_t | y_<t, x) = 1/M sum_m p_m(y_t | y_<t, x), M models with the same vocabularies: Sutskever
+    et al. 2014, section 3.6. An ensemble of translators can replace a `Transformer` in decoding, as
+    in `Translator`; an ensemble of language models, a `LanguageModel`, as in `continue_texts`.
+
+    Args:
+        models: list of built models with `start`, `step`, `reorder` and `resize`, either all
+            translators, such as `Transformer`, or all language models.
+
+    Raises:
+        ValueError: If there are no models, or their vocabularies differ in size.
+
+    Example:
+        >>> from tf_transformer import Transformer
+        >>> models = [Transformer(1, 8, 2, 16, 11, 11, pe_input=9, pe_target=9) for _ in range(2)]
+        >>> for model in models:
+        ...     model.build()
+        >>> ensemble = Ensemble(models)
+        >>> state = ensemble.start(tf.constant([[5, 6, 2]]), max_length=4)
+        >>> log_p, state = ensemble.step(tf.constant([1]), state)
+        >>> log_p.shape.as_list()
+        [1, 11]
+    """
+
+    def __init__(self, models):
+        self.models = list(models)
+        sizes = [_present(model.get_config(), _VOCABULARIES) for model in self.models]
+        if not sizes or any(other != sizes[0] for other in sizes):
+            expected = "one or more with vocabularies of the same size, which read the same ids"
+            raise ArgumentError("models", expected, sizes)
+
+    @property
+    def weights(self):
+        """The weights of all models."""
+        return [weight for model in self.models for weight in model.weights]
+
+    def get_config(self):
+        """The configs of the `models`, their vocabularies, and the positions that all support."""
+        configs = [model.get_config() for model in self.models]
+        positions = [_present(config, _POSITIONS) for config in configs]
+        return {
+            "models": configs,
+            **_present(configs[0], _VOCABULARIES),
+            **{name: min(one[name] for one in positions) for name in positions[0]},
+        }
+
+    def start(self, inp, max_length, beam_size=1):
+        """The states of all models before the first step; see the models' `start`."""
+        return [model.start(inp, max_length, beam_size) for model in self.models]
+
+    def prefill(self, state, start_ids):
+        """See `LanguageModel.prefill`."""
+        return self._each("prefill", state, start_ids)
+
+    def step(self, tokens, state):
+        """See `Transformer.step`; the logits are log probabilities, float32 (B * K, V)."""
+        results = [model.step(tokens, own) for model, own in zip(self.models, state, strict=True)]
+        log_p = [tf.nn.log_softmax(tf.cast(logits, tf.float32)) for logits, _ in results]
+        mean = tf.reduce_logsumexp(log_p, axis=0) - tf.math.log(float(len(log_p)))
+        return mean, [own for _, own in results]
+
+    def reorder(self, state, rows):
+        """See `Transformer.reorder`."""
+        return self._each("reorder", state, rows)
+
+    def resize(self, state, kept, room):
+        """See `Transformer.resize`."""
+        return self._each("resize", state, kept, room)
+
+    def _each(self, name, state, *arguments):
+        pairs = zip(self.models, state, strict=True)
+        return [getattr(model, name)(own, *arguments) for model, own in pairs]
+
+
+def _present(config, names):
+    return {name: config[name] for name in names if name in config}

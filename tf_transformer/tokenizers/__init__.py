@@ -10,8 +10,8 @@ _EXPORTS = {
     "BPETokenizer": "models",
     "ChatTemplate": "chat_template",
     "GraphBPE": "graph.models",
-    "GraphSentencePieceBPE": "graph.sentencepiece",
-    "GraphSentencePieceUnigram": "graph.sentencepiece",
+    "GraphSentencePieceBPE": "graph.models",
+    "GraphSentencePieceUnigram": "graph.models",
     "GraphTokenizer": "graph.graph_tokenizer",
     "GraphUnigram": "graph.models",
     "GraphWordPiece": "graph.models",
@@ -22,7 +22,7 @@ _EXPORTS = {
     "bert_pipeline": "pipeline",
     "byte_level_pipeline": "pipeline",
     "metaspace_pipeline": "pipeline",
-    "read_sentencepiece": "sentencepiece_file",
+    "read_sentencepiece": "tokenizer_file",
     "train_subwords": "models",
 }
 

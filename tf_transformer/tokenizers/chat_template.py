@@ -20,9 +20,8 @@ class ChatTemplate:
     encode it with `parse_special_tokens=True`, and without adding special tokens again. They are
     then parsed in the messages too; check messages from users for them.
 
-    A template comes from a file that may be anyone's. It runs in Jinja's sandbox: it cannot reach
-    Python's internals or change its input, and may not build a text of more than 10 million
-    characters. It may still take long or much memory.
+    A template runs in Jinja's sandbox: it cannot reach Python's internals or change its input, and
+    may not build a text of more than 10 million characters. It may still take long or much memory.
 
     Args:
         template: string, the Jinja template.
@@ -208,20 +207,11 @@ def _environment():
 
     def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
         # Unlike Jinja's own, without escapes for HTML.
-        return json.dumps(
-            value,
-            ensure_ascii=ensure_ascii,
-            indent=indent,
-            separators=separators,
-            sort_keys=sort_keys,
-        )
+        options = {"indent": indent, "separators": separators, "sort_keys": sort_keys}
+        return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
-    environment = Environment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=Unknown,
-        extensions=[Generation, jinja2.ext.loopcontrols],
-    )
+    options = {"trim_blocks": True, "lstrip_blocks": True, "undefined": Unknown}
+    environment = Environment(extensions=[Generation, jinja2.ext.loopcontrols], **options)
     environment.filters["tojson"] = tojson
     environment.filters = {name: bounded(f) for name, f in environment.filters.items()}
     del environment.globals["lipsum"]  # random text

@@ -10,6 +10,7 @@ from tf_transformer.tokenizers.pipeline import (
     byte_level_pipeline,
     metaspace_pipeline,
     tokenizer_json,
+    wordpiece_model,
 )
 from tf_transformer.tokenizers.tokenizer import Tokenizer
 from tf_transformer.tokenizers.tokenizer_file import UNKNOWN_PENALTY, TokenizerFile
@@ -147,16 +148,13 @@ class WordPieceTokenizer(Tokenizer):
         pipeline = pipeline or bert_pipeline()
         model = _untrained_wordpiece(vocab_size, pipeline)
         texts = list(checked_texts(texts))
-        # The trainer would number the characters inside words in hash-table order, so that ties
-        # between pairs would be broken differently each time. Passing them as special tokens fixes
-        # their numbers; `train_content` takes the actual special tokens from the pipeline.
+        # The trainer would number the characters inside words in hash-table order, and so break
+        # ties between pairs differently each time. As special tokens they have fixed numbers;
+        # `train_content` takes the actual special tokens from the pipeline.
         prefix = model["continuing_subword_prefix"]
         inside = {prefix + c for word in count_words(texts, pipeline) for c in word[1:] if prefix}
-        settings = {
-            "min_frequency": min_frequency,
-            "special_tokens": [*pipeline.special_tokens, *sorted(inside)],
-            "continuing_subword_prefix": prefix,
-        }
+        settings = {"min_frequency": min_frequency, "continuing_subword_prefix": prefix}
+        settings["special_tokens"] = [*pipeline.special_tokens, *sorted(inside)]
         content = train_content(texts, vocab_size, pipeline, model, "WordPieceTrainer", **settings)
         return cls(TokenizerFile.of(content))
 
@@ -174,8 +172,7 @@ class WordPieceTokenizer(Tokenizer):
         without the factor n_ab, also in use, prefers rare pairs that always occur together.) The
         change of N by a merge is ignored. Ties are broken by frequency, then alphabetically.
 
-        Arguments and errors are the same as in `train`. It is implemented in Python
-        and takes seconds where `train` takes a fraction of a second.
+        Arguments and errors are those of `train`, which is much faster than this Python code.
         """
         pipeline = pipeline or bert_pipeline()
         model = _untrained_wordpiece(vocab_size, pipeline)
@@ -222,14 +219,8 @@ class WordPieceTokenizer(Tokenizer):
 def _untrained_wordpiece(vocab_size, pipeline):
     check_has_unknown(pipeline)
     check_vocab_size(vocab_size, pipeline)
-    return {
-        "type": "WordPiece",
-        "unk_token": pipeline.unknown,
-        # Only BERT's decoder removes "##" again.
-        "continuing_subword_prefix": pipeline.decoder.get("prefix", ""),
-        "max_input_chars_per_word": 100,
-        "vocab": {},
-    }
+    # Only BERT's decoder removes "##" again.
+    return wordpiece_model(pipeline.unknown, pipeline.decoder.get("prefix", ""), {})
 
 
 # The step between the scores that the trainer gives to characters it would have dropped.

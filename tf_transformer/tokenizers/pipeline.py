@@ -173,17 +173,33 @@ def bert_pipeline(lowercase=True, strip_accents=None, chinese_characters=True):
     )
 
 
+def wordpiece_model(unknown, prefix, vocabulary):
+    """The part "model" of WordPiece."""
+    return {
+        "type": "WordPiece",
+        "unk_token": unknown,
+        "continuing_subword_prefix": prefix,
+        "max_input_chars_per_word": 100,
+        "vocab": vocabulary,
+    }
+
+
+def special_entries(ids):
+    """The part "added_tokens" of special tokens, a dict of string -> id."""
+    settings = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return [
+        {"id": ids[token], "content": token, **settings, "special": True}
+        for token in sorted(ids, key=ids.get)
+    ]
+
+
 def tokenizer_json(model, pipeline, special_ids):
     """Combine a model and its pipeline."""
-    settings = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {"id": number, "content": token, **settings, "special": True}
-            for token, number in sorted(special_ids.items(), key=lambda item: item[1])
-        ],
+        "added_tokens": special_entries(special_ids),
         "normalizer": pipeline.normalizer,
         "pre_tokenizer": pipeline.pre_tokenizer,
         "post_processor": _template(pipeline, special_ids),

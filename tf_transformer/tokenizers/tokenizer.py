@@ -105,10 +105,8 @@ class Tokenizer(SpecialTokenRoles):
         new = {}
         for token in tokens:
             if not isinstance(token, str | rust_token):
-                raise TypeError(
-                    "tokens: expected strings or tokenizers.AddedToken objects, got "
-                    f"{type(token).__name__}; decode bytes first"
-                )
+                got = f"got {type(token).__name__}; decode bytes first"
+                raise TypeError(f"tokens: expected strings or tokenizers.AddedToken objects, {got}")
             token = rust_token(token) if isinstance(token, str) else token
             if token.content in added:
                 continue
@@ -198,15 +196,12 @@ class Tokenizer(SpecialTokenRoles):
     def trace(self, text):
         """Show how a text is tokenized: its words and the model's steps for each.
 
-        Args:
-            text: string without added tokens, which the model does not see.
-
         Returns:
-            List of dicts, one per word, with `word`, `tokens`, `ids` and the model's steps; see
-            the subclass.
+            List of dicts, one per word, with `word`, `tokens`, `ids` and the model's steps.
 
         Raises:
-            TypeError, ValueError: If `text` is not a string, or contains an added token.
+            TypeError, ValueError: If `text` is not a string, or contains an added token, which the
+                model does not see.
         """
         [ids] = self.encode([text])
         found = {token.id for token in self._file.added_tokens if not token.special} & set(ids)
@@ -233,10 +228,9 @@ class Tokenizer(SpecialTokenRoles):
         try:
             ids = [operator.index(number) for number in ids]
         except TypeError as error:
-            raise TypeError(
-                f"ids: expected a row of integers for each text, got {ids!r}; "
-                "wrap the ids of a single text as [ids]"
-            ) from error
+            remedy = "wrap the ids of a single text as [ids]"
+            message = f"ids: expected a row of integers for each text, got {ids!r}; {remedy}"
+            raise TypeError(message) from error
         for number in ids:
             if not 0 <= number < self.vocab_size:
                 expected = f"integers in [0, {self.vocab_size})"

@@ -73,10 +73,8 @@ def check_learned(vocab_size, size, pipeline):
 def checked_texts(texts):
     """Yield texts one by one, reading files from paths; reject input without text."""
     if isinstance(texts, str | Path):
-        raise TypeError(
-            f"texts: expected an iterable of strings or paths, got one "
-            f"{type(texts).__name__}; wrap it in a list"
-        )
+        got = f"got one {type(texts).__name__}; wrap it in a list"
+        raise TypeError(f"texts: expected an iterable of strings or paths, {got}")
     texts = _lines(texts)
     for text in texts:
         if text.strip():
@@ -137,10 +135,9 @@ def import_tokenizers():
     try:
         return import_module("tokenizers")
     except ImportError as error:
-        raise MissingPackage(
-            "Tokenizers in Python need the package 'tokenizers', which is not installed; run "
-            'pip install -e ".[train]" (graph tokenizers can read a saved file without it)'
-        ) from error
+        message = "Tokenizers in Python need the package 'tokenizers', which is not installed; run "
+        message += 'pip install -e ".[train]" (graph tokenizers can read a saved file without it)'
+        raise MissingPackage(message) from error
 
 
 def learn_wordpieces(word_counts, num_tokens, prefix="##", min_frequency=2):

@@ -21,8 +21,8 @@ from tokenizers.normalizers import (
 )
 from unicode_texts import SEEDS, all_characters, random_texts
 
-from tf_transformer.tokenizers.graph.normalizers import Normalizer
 from tf_transformer.tokenizers.graph.texts import Texts
+from tf_transformer.tokenizers.graph.words import Normalizer
 from tf_transformer.tokenizers.pipeline import byte_level_pipeline, metaspace_pipeline
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 

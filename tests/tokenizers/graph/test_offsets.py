@@ -12,7 +12,7 @@ from tokenizer_files import MAKERS
 from unicode_texts import SEEDS, all_characters, random_texts
 
 from tf_transformer.tokenizers import GraphBPE, GraphTokenizer, Tokenizer, TokenizerFile
-from tf_transformer.tokenizers.graph.offsets import Offsets
+from tf_transformer.tokenizers.graph.graph_tokenizer import Offsets
 from tf_transformer.tokenizers.pipeline import byte_alphabet
 
 pytestmark = pytest.mark.one_of(3, "texts")

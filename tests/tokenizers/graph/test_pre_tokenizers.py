@@ -20,8 +20,8 @@ from tokenizers.pre_tokenizers import (
 )
 from unicode_texts import SEEDS, all_characters, is_read, random_texts
 
-from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
 from tf_transformer.tokenizers.graph.texts import Texts
+from tf_transformer.tokenizers.graph.words import build_pre_tokenizer
 from tf_transformer.tokenizers.pipeline import WORD_PATTERN, byte_alphabet
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 

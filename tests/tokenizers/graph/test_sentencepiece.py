@@ -13,8 +13,8 @@ from unicode_texts import SEEDS, all_characters, random_texts
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers import GraphTokenizer, Tokenizer, read_sentencepiece
-from tf_transformer.tokenizers.graph.normalizers import Normalizer
 from tf_transformer.tokenizers.graph.texts import Texts
+from tf_transformer.tokenizers.graph.words import Normalizer
 
 pytestmark = pytest.mark.one_of(3, "texts")
 

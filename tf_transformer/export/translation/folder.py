@@ -88,13 +88,10 @@ def read_description(path):
     path = Path(path)
     file = path / DESCRIPTION
     if not (path / "saved_model.pb").is_file() or not file.is_file():
-        raise MissingFileError(
-            "path",
-            f"the folder of an exported translator (saved_model.pb and {DESCRIPTION})",
-            "a folder without them" if path.is_dir() else "no folder",
-            "Make one with: tf-transformer export RUN --output FOLDER",
-            place=path,
-        )
+        expected = f"the folder of an exported translator (saved_model.pb and {DESCRIPTION})"
+        got = "a folder without them" if path.is_dir() else "no folder"
+        remedy = "Make one with: tf-transformer export RUN --output FOLDER"
+        raise MissingFileError("path", expected, got, remedy, place=path)
     try:
         description = parse_json(file.read_bytes())
         check_format(description, FORMAT, "Export it again with this version.", path)
@@ -147,13 +144,8 @@ def load_transformer(path):
     """
     description = read_description(path)
     if description.get("weights_dtype") == "int8":
-        raise ArgumentError(
-            "path",
-            "a model with float weights",
-            f"one in int8, {path}",
-            "Use the run or the model that it was exported from; `load_translator` loads "
-            "it to translate.",
-        )
+        remedy = "Use what it was exported from; `load_translator` loads it to translate."
+        raise ArgumentError("path", "a model with float weights", f"one in int8, {path}", remedy)
     saved = load_translator(path)
     config = description["model"]
     models = [Transformer.from_config(one) for one in config.get("models", [config])]
@@ -180,10 +172,10 @@ _LICENSES = {
 def model_card(description):
     """The Markdown of a translator's card from its description, see `save_translator`."""
     source = {key: value for key, value in description["source"].items() if value}
-    preset = {k: v for k, v in description["preset"].items() if k != "architecture"}
-    preset = ", ".join(f"{key} {value}" for key, value in preset.items())
-    parts = description["preset"].get("architecture")
+    preset = dict(description["preset"])
+    parts = preset.pop("architecture", None)
     parts = f"`{json.dumps(parts)}`" if parts else "the paper's"
+    preset = ", ".join(f"{key} {value}" for key, value in preset.items())
     pairs = ", ".join(f"{key} {value:,}" for key, value in description["pairs"].items())
     license = _LICENSES["embedded" if "corpus" in source else "own"]
     license = f"{license} {description.get('credit', '')}".strip()

@@ -18,7 +18,7 @@ from tf_transformer.data.files import lock_file, replacing
 from tf_transformer.data.readers import check_plain_text, one_line, text_of_line
 from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
 from tf_transformer.export.translation.translator import cores
-from tf_transformer.generation.rules import check_range
+from tf_transformer.functional.ids import check_range
 from tf_transformer.json_text import parse_json
 
 _MOST_AT_ONCE = 8  # each batch being decoded needs its own memory
@@ -79,19 +79,17 @@ def translate_texts(
     """Translate texts in batches of similar length, on a CPU as many at once as it has cores.
 
     A process that does nothing else should start with TF_NUM_INTRAOP_THREADS=1, as the command
-    `translate` does: sharing the small operations of a step among the cores takes longer
-    (benchmarks/decoding/NOTES.md).
+    `translate` does (benchmarks/decoding/NOTES.md).
 
     Args:
         translator: a `Translator` or a loaded one.
         texts: list of str.
         beam: bool, whether to use `translate_beam` and return the best of each n-best list.
         sample: None, or `Sampling`, to use `translate_sample`. With neither, decoding is greedy.
-        tokens_per_batch: int, maximum number of tokens in a batch, including padding; a longer text
-            gets its own batch.
+        tokens_per_batch: int, most tokens of a batch, with padding; a longer text is one alone.
         progress: None, or a function called with the number of finished texts.
-        counted: None, or a function called before the first batch with the number of tokens of
-            each text, without the end token, e.g. to report texts too long for the model.
+        counted: None, or a function called at first with the number of tokens of each text,
+            without the end token, e.g. to report texts too long for the model.
 
     Returns:
         list of str, in the order of `texts`.
@@ -140,11 +138,9 @@ def n_best_translations(translator, texts, *, tokens_per_batch=2048, progress=No
 
     def translate(batch, first):
         found = translator.translate_beam(batch)
-        rows = zip(found["translations"].numpy(), found["scores"].numpy().tolist(), strict=True)
-        return [
-            [(text.decode("utf-8"), score) for text, score in zip(*row, strict=True)]
-            for row in rows
-        ]
+        scores = found["scores"].numpy().tolist()
+        texts = [[text.decode("utf-8") for text in row] for row in found["translations"].numpy()]
+        return [[*zip(*row, strict=True)] for row in zip(texts, scores, strict=True)]
 
     return _in_batches(translate, translator, texts, tokens_per_batch, progress, counted)
 
@@ -209,10 +205,9 @@ def translate_file(
 ):
     """Translate a text file line by line.
 
-    A few thousand lines are read, translated in batches of similar length, and written in their
-    order before the next ones are read. They are written to `TARGET.unfinished`, which is renamed
-    to the target at the end; `TARGET.unfinished.json` records the progress. After a stop, the same
-    call resumes.
+    A few thousand lines at a time are translated in batches of similar length, and written to
+    `TARGET.unfinished`, which is renamed to the target at the end; `TARGET.unfinished.json` records
+    the progress. After a stop, the same call resumes.
 
     Args:
         translator: a `Translator` or a loaded one.
@@ -222,8 +217,7 @@ def translate_file(
         beam, sample, tokens_per_batch: see `translate_texts`.
         lines_at_once: int, number of lines sorted together; fewer if they exceed 1 MiB.
         progress: None, or a function called after each batch with the number of translated lines
-            and the share of the source they make up, 0.0 to 1.0. A stop loses the current part,
-            which is written as a whole.
+            and their share of the source, 0.0 to 1.0. A stop loses the current part.
         counted: None, or a function called with the number of the first line, from 1, and the
             token counts of the lines of a part.
 
@@ -269,13 +263,8 @@ def translate_file(
             output.flush()
             os.fsync(output.fileno())
             done += len(chunk)
-            state = {
-                **settings,
-                "lines": done,
-                "source_bytes": lines.tell(),
-                "source_sha256": digest.hexdigest(),
-                "target_bytes": output.tell(),
-            }
+            places = {"source_bytes": lines.tell(), "target_bytes": output.tell()}
+            state = {**settings, "lines": done, **places, "source_sha256": digest.hexdigest()}
             with replacing(notes) as beside:
                 beside.write_text(json.dumps(state) + "\n", encoding="utf-8")
             if progress:
@@ -302,12 +291,9 @@ def _lock(output):
     """Prevent a second process from writing the same file."""
     with contextlib.suppress(OSError):  # a file system without locks
         if not lock_file(output):
-            raise ArgumentError(
-                "target",
-                "a file that no other process is writing",
-                output.name,
-                "Wait for that process, or choose another target.",
-            )
+            expected = "a file that no other process is writing"
+            remedy = "Wait for that process, or choose another target."
+            raise ArgumentError("target", expected, output.name, remedy)
 
 
 def _within(progress, done, count, before, after):
@@ -326,30 +312,27 @@ def _resume(notes, settings, lines, output):
     if not notes.exists():
         output.truncate(0)
         return 0, digest
-    refused = functools.partial(
-        ArgumentError, "target", remedy=f"Delete {notes} to start over.", place=notes
-    )
+    remedy = f"Delete {notes} to start over."
+    refused = functools.partial(ArgumentError, "target", remedy=remedy, place=notes)
     try:
         state = parse_json(notes.read_bytes())
         same = {name: state[name] for name in settings} == settings
         names = "lines", "source_bytes", "target_bytes"
         done, read, written = (operator.index(state[name]) for name in names)
-        expected = state["source_sha256"]
+        sha256 = state["source_sha256"]
     except (ValueError, KeyError, TypeError) as error:
         raise refused(expected="the progress in JSON", got=f"{error!r}") from error
     if not same:
-        raise refused(
-            expected=f"the progress with {settings}", got="that of another model or other settings"
-        )
+        expected = f"the progress with {settings}"
+        raise refused(expected=expected, got="that of another model or other settings")
     while left := read - lines.tell():
         block = lines.read(min(left, 2**20))
         if not block:
             break
         digest.update(block)
-    if digest.hexdigest() != expected or output.tell() < written:
-        raise refused(
-            expected="the progress of this source and this unfinished target", got="that of others"
-        )
+    if digest.hexdigest() != sha256 or output.tell() < written:
+        expected = "the progress of this source and this unfinished target"
+        raise refused(expected=expected, got="that of others")
     output.truncate(written)
     output.seek(written)
     return done, digest

@@ -19,27 +19,21 @@ from tf_transformer.export.compile_for import (
     SMALL_ROWS,
     BucketedFunction,
     bucket_lengths,
+    traced,
     warm_up_signature,
     warm_up_texts,
 )
-from tf_transformer.export.saving import save_module
+from tf_transformer.export.saving import CHANCE, SEED, TEXTS, save_module
 from tf_transformer.functional.attention.masks import create_padding_mask
+from tf_transformer.functional.ids import check_range
 from tf_transformer.functional.tracing import has_accelerator
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.decoding import without_unused_ids
-from tf_transformer.generation.rules import IMPOSSIBLE, check_range
+from tf_transformer.generation.rules import IMPOSSIBLE
 from tf_transformer.models.base_model import check_padding
 from tf_transformer.models.sizes import check_vocabulary
 
 _IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
-_TEXTS = tf.TensorSpec((None,), tf.string, name="text")
-# The arguments of `sample` and `translate_sample` after their sources.
-_CHANCE = (
-    tf.TensorSpec((), tf.int32, name="seed"),
-    tf.TensorSpec((), tf.float32, name="temperature"),
-    tf.TensorSpec((), tf.int32, name="top_k"),
-    tf.TensorSpec((), tf.float32, name="top_p"),
-)
 # A step with fewer rows takes almost as long.
 _LEAST_ROWS = 16
 
@@ -74,30 +68,25 @@ class Translator(tf.Module):
         super().__init__(name="translator")
         check_vocabulary(model, tokenizer)
         if tokenizer.pad_id != 0:
-            raise ArgumentError(
-                "tokenizer",
-                "the id 0 for padding, which the masks block",
-                tokenizer.pad_id,
-                "Train a vocabulary with this package.",
-            )
-        self.tokenizer = tokenizer
-        ends = tokenizer.start_id, tokenizer.end_id
-        self.decoding = IdTranslator(model, *ends, num_tokens=tokenizer.vocab_size, **decoding)
+            expected = "the id 0 for padding, which the masks block"
+            remedy = "Train a vocabulary with this package."
+            raise ArgumentError("tokenizer", expected, tokenizer.pad_id, remedy)
+        self.tokenizer, self._end_id = tokenizer, tokenizer.end_id
+        decoding["num_tokens"] = tokenizer.vocab_size
+        self.decoding = IdTranslator(model, tokenizer.start_id, self._end_id, **decoding)
         self.weights = self.decoding.weights
         # Variables: a SavedModel does not restore other attributes.
         self.settings = tf.Variable(self.decoding.settings, trainable=False)
         self.num_tokens = tf.Variable(tokenizer.vocab_size, trainable=False)
         self._longest_source = model.get_config()["pe_input"]
-        # Not decorators, which would keep only weak references: `Translator(...).translate()`.
-        traced = functools.partial(tf.function, autograph=False)
-        self.translate = traced(self.translate, input_signature=[_TEXTS])
-        self.translate_beam = traced(self.translate_beam, input_signature=[_TEXTS])
-        self.translate_sample = traced(self.translate_sample, input_signature=[_TEXTS, *_CHANCE])
+        self.translate = traced(self.translate, TEXTS)
+        self.translate_beam = traced(self.translate_beam, TEXTS)
+        self.translate_sample = traced(self.translate_sample, TEXTS, SEED, *CHANCE)
         self.warm_up, self.warm_up_beam = self.decoding.warm_up, self.decoding.warm_up_beam
         self.encode = None
         if hasattr(model, "encoder"):  # an ensemble has one for each model
             self._encoder_call = model.encoder.__call__  # the method alone: see `IdTranslator`
-            self.encode = traced(self._encode, input_signature=[_TEXTS])
+            self.encode = traced(self._encode, TEXTS)
 
     def translate(self, text):
         """Translate greedily: string (B,) -> string (B,)."""
@@ -106,8 +95,7 @@ class Translator(tf.Module):
 
     def translate_beam(self, text):
         """Translate with `beam_search`: string (B,) -> `translations` string (B, n), the best
-        first, and their `scores` float32 (B, n); "" and -inf where there are fewer. A blank text
-        has one translation, the empty one, with score 0.
+        first, `scores` float32 (B, n); "" and -inf where there are fewer, "", 0 for a blank text.
         """
         source, is_blank = self._source(text)
         ids, scores = self.decoding.beam(source)
@@ -115,10 +103,8 @@ class Translator(tf.Module):
         translations = tf.reshape(self.tokenizer.decode_ids(rows), tf.shape(scores))
         is_blank = tf.expand_dims(is_blank, 1)
         certain = tf.where(tf.range(tf.shape(scores)[1]) == 0, 0.0, IMPOSSIBLE)
-        return {
-            "translations": tf.where(is_blank, "", translations),
-            "scores": tf.where(is_blank, certain, scores),
-        }
+        translations = tf.where(is_blank, "", translations)
+        return {"translations": translations, "scores": tf.where(is_blank, certain, scores)}
 
     def translate_sample(self, text, seed, temperature, top_k, top_p):
         """Translate with `sample_decode`: string (B,) -> string (B,); see `IdTranslator.sample`."""
@@ -136,28 +122,25 @@ class Translator(tf.Module):
     def _source(self, text):
         """string (B,) -> ids int32 (B, S) with end tokens, and which texts are blank, bool (B,)."""
         ids = self.tokenizer.encode_strings(text)[:, : self._longest_source - 1]
-        ends = tf.fill((tf.shape(text)[0], 1), self.tokenizer.end_id)
+        ends = tf.fill((tf.shape(text)[0], 1), self._end_id)
         ids = tf.concat([ids, ends], axis=1)  # ragged (B, (S))
         return ids.to_tensor(), tf.equal(ids.row_lengths(), 1)
 
     def save(self, path):
         """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`,
         `translate_sample`, `warm_up`, `warm_up_beam` and, except for an ensemble, `encode`, and
-        TensorFlow Serving's warm-up data to a folder; a SavedModel there is replaced at the end,
-        FileExistsError for other content.
+        data for TensorFlow Serving, in place of one; FileExistsError for other content.
         """
-        translate = tf.function(
-            lambda text: {"translation": self.translate(text)}, input_signature=[_TEXTS]
-        )
-        sample = tf.function(
-            lambda *inputs: {"translation": self.translate_sample(*inputs)},
-            input_signature=[_TEXTS, *_CHANCE],
-        )
+
+        def signature(function, *specs):
+            return traced(lambda *inputs: {"translation": function(*inputs)}, *specs)
+
+        translate = signature(self.translate, TEXTS)
         signatures = {
             "serving_default": translate,
             "translate": translate,
             "translate_beam": self.translate_beam,
-            "translate_sample": sample,
+            "translate_sample": signature(self.translate_sample, TEXTS, SEED, *CHANCE),
             "warm_up": warm_up_signature(self.warm_up),
             "warm_up_beam": warm_up_signature(self.warm_up_beam),
         }
@@ -188,9 +171,8 @@ class IdTranslator(tf.Module):
             `warm_up_beam` compiled for. True compiles one program with XLA for each bucket, when
             the first batch falls into it: S is padded to 8, 16, 32 and so on, B to a power of two;
             above 8 rows, and for samples, the caches have room for 16 tokens, 32 and so on, each
-            with its program. Each takes seconds to compile and then less time per token
-            (benchmarks/decoding/NOTES.md). Except for samples, 32 rows or more are decoded in
-            parallel parts on a CPU, see `in_parts`, and B is the size of a part.
+            with its program (benchmarks/decoding/NOTES.md). Except for samples, 32 rows or more are
+            decoded in parallel parts on a CPU, and B is the size of a part.
         num_tokens: None, or int: the ids from it on have no token and are never chosen.
 
     Raises:
@@ -239,8 +221,7 @@ class IdTranslator(tf.Module):
         self._length_limit, self._num_tokens = tuple(length_limit), num_tokens
         # The settings that change translations, as JSON: tf.Module would track a dict.
         self.settings = json.dumps({**beam, **self._rules, "length_limit": self._length_limit})
-        # Keep the variables and bound methods, not the model: the weights of a Keras layer tracked
-        # here would be saved twice.
+        # Not the model: the weights of a Keras layer tracked here would be saved twice.
         self.weights = [weight.value for weight in model.weights]
         self._resources = getattr(model, "resources", [])  # of `StoredWeights`
         self._resize, self._jit_compile = model.resize, jit_compile
@@ -251,10 +232,9 @@ class IdTranslator(tf.Module):
         self._longest_source, self._longest_target = config["pe_input"], config["pe_target"]
         self._greedy = self._bucketed(greedy_decode)
         self._beams = self._bucketed(beam_search, reorder=model.reorder, **beam)
-        traced = functools.partial(tf.function, input_signature=[_IDS], autograph=False)
-        self.greedy, self.beam = traced(self._greedy.__call__), traced(self._beams.__call__)
-        # Not a decorator, which would keep only a weak reference to the object.
-        self.sample = tf.function(self.sample, input_signature=[_IDS, *_CHANCE], autograph=False)
+        self.greedy = traced(self._greedy.__call__, _IDS)
+        self.beam = traced(self._beams.__call__, _IDS)
+        self.sample = traced(self.sample, _IDS, SEED, *CHANCE)
         self.warm_up, self.warm_up_beam = self._greedy.warm_up, self._beams.warm_up
 
     def sample(self, ids, seed, temperature, top_k, top_p):
@@ -315,8 +295,7 @@ def in_parts(decode, ids):
     # (benchmarks/decoding/NOTES.md). Rows are assigned in turn, so that the parts of a batch sorted
     # by length take the same time. Traced once, so that all parts share the compiled programs. The
     # counts are chosen while tracing, so an export keeps those of the machine that wrote it.
-    signature = [tf.TensorSpec((None, None), ids.dtype)]
-    decode = tf.function(decode, input_signature=signature, autograph=False)
+    decode = traced(decode, tf.TensorSpec((None, None), ids.dtype))
 
     def decoded(count):
         parts = [decode(ids[first::count]) for first in range(count)]
@@ -324,10 +303,8 @@ def in_parts(decode, ids):
 
     counts = [count for count in (1, 2, 4) if count <= cores()]
     enough = tf.shape(ids)[0] >= [count * _LEAST_ROWS for count in counts[1:]]
-    return tf.switch_case(
-        tf.math.count_nonzero(enough, dtype=tf.int32),
-        [functools.partial(decoded, count) for count in counts],
-    )
+    branches = [functools.partial(decoded, count) for count in counts]
+    return tf.switch_case(tf.math.count_nonzero(enough, dtype=tf.int32), branches)
 
 
 def _in_turn(*parts):

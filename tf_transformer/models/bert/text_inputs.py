@@ -25,8 +25,7 @@ from tf_transformer.tokenizers import (
     read_sentencepiece,
 )
 from tf_transformer.tokenizers.graph.texts import characters_of, literal, replaced
-from tf_transformer.tokenizers.sentencepiece_file import fairseq_ids
-from tf_transformer.tokenizers.tokenizer_file import TokenizerFile
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, fairseq_ids
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 _EXPECTED = "a dict of input_ids and optionally token_type_ids and attention_mask"

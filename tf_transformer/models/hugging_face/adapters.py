@@ -39,8 +39,8 @@ def add_adapters(model, rank=8, alpha=16, targets=("wq", "wv")):
     so that the model's outputs do not change: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large
     Language Models", section 4.1. A is drawn as in `peft`, from U(-1 / sqrt(D), 1 / sqrt(D)).
 
-    Add adapters before `compile`; the optimizer then has slots for A and B alone. They are kept in
-    copies, `.keras` files and checkpoints, and `save_adapters` writes them alone.
+    Add adapters before `compile`, so that the optimizer has slots for A and B alone. Copies, files
+    and checkpoints keep them, and `save_adapters` writes them alone.
 
     Args:
         model: built `LanguageModel` or `Transformer`; it is changed.
@@ -206,22 +206,19 @@ def load_adapters(model, folder, *, ignored_fields=()):
     arguments = arguments_of(model)
     family = FAMILIES[described(model, arguments)[0]]
     file = SafetensorsFile(folder, _WEIGHTS)
-    found, shapes = {}, {}
+    found, shapes = [], {}
     for module, parts in _modules(model, family).items():
         names = _tensors(module)
         if file.shapes.keys() & set(names):
             rank, alpha = settings(module)
             units = sum(layer.units for _, layer in parts)
             shapes |= {names[0]: (rank, parts[0][1].kernel.shape[0]), names[1]: (units, rank)}
-            found[module] = names, rank, alpha, parts
+            found.append((names, rank, alpha, parts))
     check_weights(file, shapes, lambda name: False)
     if not found:
         raise ArgumentError("folder", "adapters for at least one layer", f"none in {folder}")
-    adapters = [
-        (layer, rank, alpha) for _, rank, alpha, parts in found.values() for _, layer in parts
-    ]
-    _enable(model, adapters)
-    for names, _, _, parts in found.values():
+    _enable(model, [(layer, rank, alpha) for _, rank, alpha, parts in found for _, layer in parts])
+    for names, _, _, parts in found:
         a, b = (np.asarray(file.read(name), np.float32) for name in names)
         ends = np.cumsum([layer.units for _, layer in parts])[:-1]
         for (ours, layer), rows in zip(parts, np.split(b, ends), strict=True):
@@ -263,10 +260,9 @@ def _settings(config):
     if type(given["use_rslora"]) is not bool:
         raise ArgumentError("use_rslora", "true or false", f"{given['use_rslora']!r}")
     for name in ("rank_pattern", "alpha_pattern"):
+        fits = isinstance(given[name], dict)
         # Other patterns may take forever.
-        fits = isinstance(given[name], dict) and all(
-            re.fullmatch(r"\^?[\w.]+", key, re.ASCII) for key in given[name]
-        )
+        fits = fits and all(re.fullmatch(r"\^?[\w.]+", key, re.ASCII) for key in given[name])
         if not fits:
             expected = "an object whose keys are names of layers"
             raise ArgumentError(name, expected, reprlib.repr(given[name]))
@@ -337,10 +333,7 @@ def _trace_anew(model):
 
 
 def _modules(model, family):
-    """The layers in the files of a family, each with `(name, layer)` of what it consists of here.
-
-    GPT-2's c_attn is wq, wk and wv.
-    """
+    """The layers in a family's files, with `(name, layer)` of their parts: c_attn has three."""
     modules = {}
     for ours, layer in _layers(model).items():
         there, (part, parts) = tensor_of(family, ours)

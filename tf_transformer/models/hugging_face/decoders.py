@@ -1,6 +1,8 @@
-"""Published language models: GPT-2, and the decoders of Llama, Mistral and Qwen2."""
+"""What describes a family of published models; GPT-2, Llama, Mistral and Qwen2."""
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.layers.architecture import Architecture
@@ -8,8 +10,69 @@ from tf_transformer.layers.feed_forwards import FeedForward, GatedFeedForward
 from tf_transformer.layers.norms import LayerNorm, RMSNorm
 from tf_transformer.layers.positions import LearnedPositions, RotaryPositions
 from tf_transformer.layers.residuals import PreNorm
-from tf_transformer.models.hugging_face.family import Family, fields_of, read_names
+from tf_transformer.models.bert.checkpoints.config_files import CONFIG, read_table
 from tf_transformer.models.language_model import LanguageModel
+
+# Fields that every configuration of transformers may have.
+_COMMON = tuple(row for row in CONFIG if row.verdict == "harmless") + read_table("""
+model_type architectures | used | the kind of model
+quantization_config | [] | weights in another format
+auto_map | [] | models with their own code
+chunk_size_feed_forward | [0] | feed-forward networks in chunks
+initializer_range initializer_factor init_std | harmless | new weights; a checkpoint has all weights
+num_labels id2label problem_type | harmless | for models with a head for classes
+pretraining_tp | harmless | the same products, in slices
+""")
+
+
+class Family(NamedTuple):
+    """A family of published models: its configuration, and the names of its weights."""
+
+    model: type
+    published_as: str  # the class of transformers
+    fields: tuple  # of config.json, see `read_table`
+    defaults: dict  # of the fields that a file may leave out
+    read: Callable  # (fields) -> the model's arguments
+    write: Callable  # (arguments) -> fields, the inverse as far as there is one
+    names: tuple  # rows (here, there, part), see `read_names`
+    prefix: str  # which files of the bare model omit
+    copies: dict  # names of copies of tied tensors -> the tensor
+    left_over: str = "(?!)"  # pattern of what is not a weight
+    # What a file may have, besides weights, of (name, shape, arguments); None for other names.
+    constants: Callable = lambda name, shape, arguments: None
+    transposed: bool = True  # whether the files have matrices as (output, input)
+    factor: Callable = lambda name, arguments: 1.0  # of a weight here, over the one in the file
+
+
+def fields_of(text):
+    """The rows of a family's own fields, then those that all share."""
+    own = read_table(text)
+    named = {name for row in own for name in row.names.split()}
+    kept = (
+        row._replace(names=" ".join(name for name in row.names.split() if name not in named))
+        for row in _COMMON
+    )
+    return own + tuple(row for row in kept if row.names)
+
+
+def read_names(text, attention=()):
+    """Read rows of a name here, one in the files, and perhaps "part/parts" of a joint tensor.
+
+    A name that ends in "/" stands for all leaves: kernel and gamma are `weight`, bias and beta
+    `bias` in the files. `{n}` is the number of a layer; a row with STACK is read for the encoder
+    and the decoder, one with DENSE for wq, wk, wv and dense, in the files as in `attention`.
+    """
+    dense = ("wq", "wk", "wv", "dense")[: len(attention)]
+    words = {"STACK": {name: name for name in ("encoder", "decoder")}}
+    words["DENSE"] = dict(zip(dense, attention, strict=True))
+    rows = []
+    for line in text.strip().splitlines():
+        here, there, part = (*line.split(), "1/1")[:3]
+        part = tuple(map(int, part.split("/")))
+        mark = next((mark for mark in words if mark in here), " ")
+        for ours, theirs in words.get(mark, {"": ""}).items():
+            rows.append((here.replace(mark, ours), there.replace(mark, theirs), part))
+    return tuple(rows)
 
 
 def padding_of(fields):
@@ -18,18 +81,25 @@ def padding_of(fields):
     return None if pad is None or pad in (end if isinstance(end, list) else [end]) else pad
 
 
+# Arguments of a `LanguageModel` -> the fields with the same values.
+_OF_GPT2 = {
+    **{"num_layers": "n_layer", "d_model": "n_embd", "num_heads": "n_head", "dff": "n_inner"},
+    **{"vocab_size": "vocab_size", "max_position": "n_positions"},
+    "share_embeddings": "tie_word_embeddings",
+}
+_OF_LLAMA = {
+    **{"num_layers": "num_hidden_layers", "d_model": "hidden_size", "dff": "intermediate_size"},
+    **{"num_heads": "num_attention_heads", "vocab_size": "vocab_size"},
+    **{"max_position": "max_position_embeddings", "share_embeddings": "tie_word_embeddings"},
+}
+
+
 def _read_gpt2(fields):
     """The arguments of a GPT-2; Radford et al. 2019, section 2.3."""
-    width = fields["n_embd"]
     return {
-        "num_layers": fields["n_layer"],
-        "d_model": width,
-        "num_heads": fields["n_head"],
-        "dff": fields["n_inner"] or 4 * width,
-        "vocab_size": fields["vocab_size"],
-        "max_position": fields["n_positions"],
+        **{ours: fields[name] for ours, name in _OF_GPT2.items()},
+        "dff": fields["n_inner"] or 4 * fields["n_embd"],
         "rate": fields["resid_pdrop"],
-        "share_embeddings": fields["tie_word_embeddings"],
         "pad_id": padding_of(fields),
         "architecture": Architecture(
             positions=LearnedPositions(fields["n_positions"]),
@@ -44,14 +114,8 @@ def _read_gpt2(fields):
 def _write_gpt2(arguments):
     parts = arguments["architecture"]
     return {
-        "n_layer": arguments["num_layers"],
-        "n_embd": arguments["d_model"],
-        "n_head": arguments["num_heads"],
-        "n_inner": arguments["dff"],
-        "vocab_size": arguments["vocab_size"],
-        "n_positions": arguments["max_position"],
+        **{name: arguments[ours] for ours, name in _OF_GPT2.items()},
         **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), arguments["rate"]),
-        "tie_word_embeddings": arguments["share_embeddings"],
         "pad_token_id": arguments["pad_id"],
         "layer_norm_epsilon": parts.norm.epsilon,
         "activation_function": parts.feed_forward.activation,
@@ -122,12 +186,7 @@ def _rotary(fields):
     return RotaryPositions(float(base), float(factor), "halves", bands or None)
 
 
-_LLAMA3 = (
-    "factor",
-    "low_freq_factor",
-    "high_freq_factor",
-    "original_max_position_embeddings",
-)
+_LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
 def _reader(attention_bias=False):
@@ -136,16 +195,9 @@ def _reader(attention_bias=False):
     def read(fields):
         heads, width = fields["num_attention_heads"], fields["hidden_size"]
         window = fields.get("sliding_window")
-        biased = fields.get("attention_bias", attention_bias)
         return {
-            "num_layers": fields["num_hidden_layers"],
-            "d_model": width,
-            "num_heads": heads,
-            "dff": fields["intermediate_size"],
-            "vocab_size": fields["vocab_size"],
-            "max_position": fields["max_position_embeddings"],
+            **{ours: fields[name] for ours, name in _OF_LLAMA.items()},
             "rate": 0.0,
-            "share_embeddings": fields["tie_word_embeddings"],
             "pad_id": padding_of(fields),
             "architecture": Architecture(
                 positions=_rotary(fields),
@@ -158,7 +210,7 @@ def _reader(attention_bias=False):
                 num_key_value_heads=fields["num_key_value_heads"] or heads,
                 # Here, the distance to the farthest key; there, the number of keys.
                 window=None if window is None else window - 1,
-                attention_bias=biased,
+                attention_bias=fields.get("attention_bias", attention_bias),
                 scale_embeddings=False,
             ),
         }
@@ -170,13 +222,7 @@ def _write_llama(arguments):
     parts = arguments["architecture"]
     positions = parts.positions
     fields = {
-        "num_hidden_layers": arguments["num_layers"],
-        "hidden_size": arguments["d_model"],
-        "num_attention_heads": arguments["num_heads"],
-        "intermediate_size": arguments["dff"],
-        "vocab_size": arguments["vocab_size"],
-        "max_position_embeddings": arguments["max_position"],
-        "tie_word_embeddings": arguments["share_embeddings"],
+        **{name: arguments[ours] for ours, name in _OF_LLAMA.items()},
         "pad_token_id": arguments["pad_id"],
         "rms_norm_eps": parts.norm.epsilon,
         "hidden_act": parts.feed_forward.activation,
@@ -185,8 +231,7 @@ def _write_llama(arguments):
         "rope_theta": positions.base,
     }
     if positions.bands is not None:
-        values = (positions.stretch, *positions.bands)
-        rope = dict(zip(_LLAMA3, values, strict=True))
+        rope = dict(zip(_LLAMA3, (positions.stretch, *positions.bands), strict=True))
         fields["rope_scaling"] = {"rope_type": "llama3", **rope}
     elif positions.stretch != 1.0:
         fields["rope_scaling"] = {"rope_type": "linear", "factor": positions.stretch}
@@ -198,11 +243,10 @@ def _writer(*own):
 
     def write(arguments):
         parts = arguments["architecture"]
-        window = None if parts.window is None else parts.window + 1
         values = {
             "attention_bias": parts.attention_bias,
             "mlp_bias": parts.feed_forward.use_bias,
-            "sliding_window": window,
+            "sliding_window": None if parts.window is None else parts.window + 1,
         }
         return {**_write_llama(arguments), **{name: values[name] for name in own}}
 

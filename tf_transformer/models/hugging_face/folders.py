@@ -112,35 +112,24 @@ def _bert_class(content, file):
     """The class of a BERT or a relative, without `architectures` the bare model."""
     names = content.get("architectures") or ["BertModel"]
     name = f"{names[0]}" if isinstance(names, list) and len(names) == 1 else ""
-    [ending] = re.findall(
-        r"^(?:Bert|Albert|DistilBert|Electra|Roberta|XLMRoberta)(\w+)$", name
-    ) or [""]
     if name == "ElectraForPreTraining":
         return bert.ElectraForPreTraining
-    if ending in _CLASSES:
-        return _CLASSES[ending]
+    found = re.fullmatch(r"(?:Bert|Albert|DistilBert|Electra|Roberta|XLMRoberta)(\w+)", name)
+    if found and found[1] in _CLASSES:
+        return _CLASSES[found[1]]
     expected = f"one name that ends in {', '.join(_CLASSES)}, in {file}"
     raise ArgumentError("architectures", expected, reprlib.repr(names))
 
 
 # Where null has a meaning of its own; elsewhere it stands for the default.
-_OPTIONAL = (
-    "decoder_start_token_id",
-    "head_dim",
-    "n_inner",
-    "num_decoder_layers",
-    "num_key_value_heads",
-    "pad_token_id",
-    "sliding_window",
-)
+_OPTIONAL = ("decoder_start_token_id", "head_dim", "n_inner", "num_decoder_layers")
+_OPTIONAL += ("num_key_value_heads", "pad_token_id", "sliding_window")
 
 
 def _check_types(given, defaults, file):
     """Check the fields that are used; whole numbers are ids, from 0, or sizes, from 1."""
     for name in given.keys() & defaults.keys():
         value, kind = given[name], type(defaults[name])
-        if value is None:
-            continue
         if kind in (bool, str):
             expected = {bool: "true or false", str: "a string"}[kind]
             fits = type(value) is kind
@@ -151,7 +140,7 @@ def _check_types(given, defaults, file):
             least = 0 if name.endswith("_token_id") else 1
             expected = f"a whole number, at least {least}"
             fits = type(value) is int and least <= value < 2**31
-        if not fits:
+        if not fits and value is not None:
             raise ArgumentError(name, f"{expected}, in {file}", reprlib.repr(value))
 
 
@@ -204,24 +193,19 @@ def save_pretrained(model, folder, tokenizer_from=None):
     family = FAMILIES[model_type]
     # An id that is None here, such as that of padding which is also an end, is the source's.
     fields = {k: v for k, v in fields.items() if v is not None or not k.endswith("_token_id")}
-    config = {"model_type": model_type, "architectures": [family.published_as], **fields}
-    config = {**_special_ids(published), **config}
+    config = {name: value for name, value in published.items() if name.endswith("_token_id")}
+    config |= {"model_type": model_type, "architectures": [family.published_as], **fields}
     tensors = {}
     for there, homes in _homes(model, family).items():
         arrays = [_there(family, arguments, name, variable) for name, variable in homes]
-        tensors[there] = np.ascontiguousarray(
-            np.concatenate(arrays, -1) if arrays[1:] else arrays[0]
-        )
+        array = np.concatenate(arrays, -1) if arrays[1:] else arrays[0]
+        tensors[there] = np.ascontiguousarray(array)
     with replacing(folder, only_with="config.json") as beside:
         beside.mkdir()
         text = json.dumps(config, indent=2, ensure_ascii=False)
         (beside / "config.json").write_text(text + "\n", encoding="utf-8")
         save_file(tensors, beside / "model.safetensors", metadata={"format": "pt"})
         copy_side_files(source, beside)
-
-
-def _special_ids(config):
-    return {name: value for name, value in config.items() if name.endswith("_token_id")}
 
 
 def arguments_of(model):
@@ -318,8 +302,7 @@ def _check_sizes(path, file, arguments):
     """Refuse sizes far beyond the weights in a file."""
     parts, width = arguments["architecture"], arguments["d_model"]
     key_dim = parts.key_dim or width // arguments["num_heads"]
-    numbers = np.sum(arguments["num_layers"])
-    layers = [(numbers, arguments["num_heads"], arguments["dff"])]
+    layers = [(np.sum(arguments["num_layers"]), arguments["num_heads"], arguments["dff"])]
     found = sum(map(math.prod, file.shapes.values()))
     rows = arguments.get("vocab_size", arguments.get("input_vocab_size"))
     check_sizes(path, found, rows * width, width, key_dim, layers, parts)
@@ -330,10 +313,8 @@ def _load(model, file, family, arguments):
     is_bare = not any(name.startswith(family.prefix) for name in file.shapes)
     prefix = family.prefix if is_bare else ""
     homes = {name.removeprefix(prefix): home for name, home in _homes(model, family).items()}
-    copies = {
-        copy.removeprefix(prefix): of.removeprefix(prefix) for copy, of in family.copies.items()
-    }
-    copies = {copy: of for copy, of in copies.items() if copy not in homes and of in file.shapes}
+    pairs = [[name.removeprefix(prefix) for name in pair] for pair in family.copies.items()]
+    copies = {copy: of for copy, of in pairs if copy not in homes and of in file.shapes}
 
     def constant(there):
         return family.constants(there, file.shapes[there], arguments)

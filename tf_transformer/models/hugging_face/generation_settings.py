@@ -111,9 +111,9 @@ def _settings(fields):
     settings = {"end_id": ends, "no_repeat_ngram": fields["no_repeat_ngram_size"]}
     own_names = {"pad_token_id": "pad_id", "decoder_start_token_id": "start_id"}
     lengths = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
-    for name, own_name in {**own_names, **dict(zip(lengths, lengths, strict=True))}.items():
+    for name in (*own_names, *lengths):
         if name in fields:
-            settings[own_name] = fields[name]
+            settings[own_names.get(name, name)] = fields[name]
     words = fields["bad_words_ids"]
     if not isinstance(words, tuple | list) or not all(isinstance(w, list) and w for w in words):
         raise ArgumentError("bad_words_ids", "a list of lists of ids", f"{words!r}")
@@ -124,7 +124,7 @@ def _settings(fields):
     for name in ("forced_bos_token_id", "forced_eos_token_id"):
         if type(fields[name]) not in (int, type(None)):
             raise ArgumentError(name, "one id", f"{fields[name]!r}")
-    rules = {
+    settings["token_rules"] = {
         "bad_words": [*words, *((token,) for token in _ids(fields, "suppress_tokens"))],
         "suppressed_first": _ids(fields, "begin_suppress_tokens"),
         "forced_first": fields["forced_bos_token_id"],
@@ -133,25 +133,17 @@ def _settings(fields):
         "renormalize": fields["renormalize_logits"],
         "counts_start": True,
     }
-    settings["token_rules"] = rules
     settings["n_best"] = fields["num_return_sequences"]
     beam_size = fields["num_beams"]
     if beam_size != 1:
         if fields["do_sample"]:
             got = f"true with num_beams {beam_size}"
             raise ArgumentError("do_sample", "false for beam search", got)
-        settings["beams"] = {
-            "beam_size": beam_size,
-            "length_penalty": fields["length_penalty"],
-            "length_divisor": "length",
-            "early_stopping": fields["early_stopping"],
-        }
+        how = {name: fields[name] for name in ("length_penalty", "early_stopping")}
+        settings["beams"] = {"beam_size": beam_size, "length_divisor": "length", **how}
     elif fields["do_sample"]:
-        settings["sampling"] = {
-            "temperature": fields["temperature"],
-            "top_k": fields["top_k"] or None,
-            "top_p": fields["top_p"],
-        }
+        how = {name: fields[name] for name in ("temperature", "top_p")}
+        settings["sampling"] = {**how, "top_k": fields["top_k"] or None}
     return settings
 
 

@@ -14,7 +14,8 @@ from tf_transformer.models.bert.checkpoints.config_files import read_json
 from tf_transformer.models.bert.text_inputs import refuse_added_tokens
 from tf_transformer.tokenizers import GraphTokenizer, read_sentencepiece
 from tf_transformer.tokenizers.graph.graph_tokenizer import framed
-from tf_transformer.tokenizers.sentencepiece_file import fairseq_ids
+from tf_transformer.tokenizers.graph.texts import lookup_table
+from tf_transformer.tokenizers.tokenizer_file import fairseq_ids
 
 # eng_Latn, en_XX, __en__
 _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+|__[a-z]{2,3}__")
@@ -48,10 +49,7 @@ class TranslationTokenizer(tf.Module):
         self._strips = target.model_type.startswith("SentencePiece")  # as transformers does
         self._codes = None
         if codes:
-            initializer = tf.lookup.KeyValueTensorInitializer(
-                tf.constant([*codes]), tf.constant([*codes.values()], tf.int32)
-            )
-            self._codes = tf.lookup.StaticHashTable(initializer, -1)
+            self._codes = lookup_table([*codes], tf.constant([*codes.values()], tf.int32))
 
     @classmethod
     def from_pretrained(cls, path, source_language=None, target_language=None):
@@ -79,9 +77,8 @@ class TranslationTokenizer(tf.Module):
         if (path / "tokenizer.json").is_file():
             tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
             frame = [number for number, _ in tokenizer.frame()]
-            languages = {
-                n: t for t, n in tokenizer.special_tokens.items() if _LANGUAGE.fullmatch(t)
-            }
+            special = tokenizer.special_tokens.items()
+            languages = {n: token for token, n in special if _LANGUAGE.fullmatch(token)}
         elif (path / "spiece.model").is_file():
             tokenizer, languages = _t5(path), {}
             frame = [None, tokenizer.end_id]
@@ -134,8 +131,7 @@ class TranslationTokenizer(tf.Module):
     def encode(self, text):
         """Source texts to ids: string (B,) -> int32 ragged (B, (S)), with special tokens.
 
-        tf.errors.InvalidArgumentError for a text that begins with an unknown language code, if
-        there are any.
+        tf.errors.InvalidArgumentError for a text that begins with an unknown language code.
         """
         text = tf.convert_to_tensor(text, tf.string)
         if self._codes is None:
@@ -206,10 +202,7 @@ def _m2m100(path):
 
 
 def _t5(path):
-    """The tokenizer: the pieces, then the tokens that stand for masked spans, the first one last.
-
-    Raffel et al. 2020, section 3.1.4.
-    """
+    """The tokenizer: pieces, then the tokens for masked spans (Raffel et al. 2020, 3.1.4)."""
     file = path / "tokenizer_config.json"
     count = (read_json(file) if file.is_file() else {}).get("extra_ids", 100)
     if type(count) is not int or count < 0:

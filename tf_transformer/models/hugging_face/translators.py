@@ -8,7 +8,7 @@ from tf_transformer.layers.feed_forwards import FeedForward, GatedFeedForward
 from tf_transformer.layers.norms import LayerNorm, RMSNorm
 from tf_transformer.layers.positions import LearnedPositions, SinusoidalPositions, T5Positions
 from tf_transformer.layers.residuals import PreNorm
-from tf_transformer.models.hugging_face.family import Family, fields_of, read_names
+from tf_transformer.models.hugging_face.decoders import Family, fields_of, read_names
 from tf_transformer.models.transformer import Transformer
 
 
@@ -21,31 +21,48 @@ def _one(fields, *names):
     return first
 
 
+def _shared_arguments(fields, layers, longest, rate):
+    """The arguments that all families read in the same way."""
+    return {
+        "num_layers": layers if layers[0] != layers[1] else layers[0],
+        "d_model": fields["d_model"],
+        **dict.fromkeys(("input_vocab_size", "target_vocab_size"), fields["vocab_size"]),
+        **dict.fromkeys(("pe_input", "pe_target"), longest),
+        "rate": rate,
+        "pad_id": fields["pad_token_id"],
+        "starts_with_padding": fields["decoder_start_token_id"] == fields["pad_token_id"],
+    }
+
+
+def _shared_fields(arguments, *stacks):
+    """The fields that all families write in the same way, and the sizes of both stacks."""
+    pad, layers = arguments["pad_id"], arguments["num_layers"]
+    layers = (layers, layers) if isinstance(layers, int) else layers
+    return {
+        **dict(zip(stacks, layers, strict=True)),
+        "d_model": arguments["d_model"],
+        "vocab_size": arguments["input_vocab_size"],
+        "pad_token_id": pad,
+        "is_encoder_decoder": True,
+        **({"decoder_start_token_id": pad} if arguments["starts_with_padding"] else {}),
+    }
+
+
 def _bart_reader(positions, output_bias=True, **parts):
     """A function that reads the arguments of BART or a relative; Lewis et al. 2020, section 2."""
 
     def read(fields):
-        for name, same in (
-            ("vocab_size", "decoder_vocab_size"),
-            ("encoder_layers", "num_hidden_layers"),
-        ):
-            _one({same: fields[name], **fields}, name, same)
-        size, longest = fields["vocab_size"], fields["max_position_embeddings"]
+        same = {"decoder_vocab_size": "vocab_size", "num_hidden_layers": "encoder_layers"}
+        for name, other in same.items():
+            _one({name: fields[other], **fields}, other, name)
+        longest = fields["max_position_embeddings"]
         layers = fields["encoder_layers"], fields["decoder_layers"]
         return {
-            "num_layers": layers if layers[0] != layers[1] else layers[0],
-            "d_model": fields["d_model"],
+            **_shared_arguments(fields, layers, longest, fields["dropout"]),
             "num_heads": _one(fields, "encoder_attention_heads", "decoder_attention_heads"),
             "dff": _one(fields, "encoder_ffn_dim", "decoder_ffn_dim"),
-            "input_vocab_size": size,
-            "target_vocab_size": size,
-            "pe_input": longest,
-            "pe_target": longest,
-            "rate": fields["dropout"],
             "share_embeddings": True,
             "output_bias": output_bias,
-            "pad_id": fields["pad_token_id"],
-            "starts_with_padding": fields["decoder_start_token_id"] == fields["pad_token_id"],
             "architecture": Architecture(
                 positions=positions(longest),
                 norm=LayerNorm(1e-5),
@@ -59,33 +76,25 @@ def _bart_reader(positions, output_bias=True, **parts):
 
 
 def _write_bart(arguments):
-    parts, layers = arguments["architecture"], arguments["num_layers"]
-    encoder, decoder = (layers, layers) if isinstance(layers, int) else layers
-    heads, pad = arguments["num_heads"], arguments["pad_id"]
+    parts, heads = arguments["architecture"], ("encoder_attention_heads", "decoder_attention_heads")
     return {
-        "encoder_layers": encoder,
-        "decoder_layers": decoder,
-        "d_model": arguments["d_model"],
-        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), heads),
+        **_shared_fields(arguments, "encoder_layers", "decoder_layers"),
+        **dict.fromkeys(heads, arguments["num_heads"]),
         **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), arguments["dff"]),
-        "vocab_size": arguments["input_vocab_size"],
         "max_position_embeddings": arguments["pe_input"],
         "dropout": arguments["rate"],
         "activation_function": parts.feed_forward.activation,
         "scale_embedding": parts.scale_embeddings,
-        "pad_token_id": pad,
-        "is_encoder_decoder": True,
-        **({"decoder_start_token_id": pad} if arguments["starts_with_padding"] else {}),
     }
 
 
-def _bart_fields(**fixed):
-    """The fields of BART or a relative; each of the `fixed` says what the code does in any case."""
-    rows = "".join(
-        f"{name} | [{value}] | another place of norms or kind of positions\n"
-        for name, value in fixed.items()
-    )
-    return fields_of(f"{_BART_FIELDS}{rows}")
+def _bart_fields(*true):
+    """The fields of BART or a relative, and which of those that its code never reads are true."""
+    fixed = ("normalize_before", "normalize_embedding", "add_final_layer_norm")
+    fixed += ("static_position_embeddings",)
+    reason = "another place of norms or kind of positions"
+    rows = [f"{name} | [{str(name in true).lower()}] | {reason}\n" for name in fixed]
+    return fields_of("".join([_BART_FIELDS, *rows]))
 
 
 _BART_FIELDS = """
@@ -121,21 +130,12 @@ encoder/embedding/embedding/embeddings    model.shared.weight
 output_bias                               final_logits_bias
 STACK/embedding/positions/table           model.STACK.embed_positions.weight
 STACK/embedding/norm/                     model.STACK.layernorm_embedding.
-encoder/layer{n}/mha/wq/                  model.encoder.layers.{n}.self_attn.q_proj.
-encoder/layer{n}/mha/wk/                  model.encoder.layers.{n}.self_attn.k_proj.
-encoder/layer{n}/mha/wv/                  model.encoder.layers.{n}.self_attn.v_proj.
-encoder/layer{n}/mha/dense/               model.encoder.layers.{n}.self_attn.out_proj.
+encoder/layer{n}/mha/DENSE/               model.encoder.layers.{n}.self_attn.DENSE.
 encoder/layer{n}/layernorm1/              model.encoder.layers.{n}.self_attn_layer_norm.
 encoder/layer{n}/layernorm2/              model.encoder.layers.{n}.final_layer_norm.
-decoder/layer{n}/mha1/wq/                 model.decoder.layers.{n}.self_attn.q_proj.
-decoder/layer{n}/mha1/wk/                 model.decoder.layers.{n}.self_attn.k_proj.
-decoder/layer{n}/mha1/wv/                 model.decoder.layers.{n}.self_attn.v_proj.
-decoder/layer{n}/mha1/dense/              model.decoder.layers.{n}.self_attn.out_proj.
+decoder/layer{n}/mha1/DENSE/              model.decoder.layers.{n}.self_attn.DENSE.
 decoder/layer{n}/layernorm1/              model.decoder.layers.{n}.self_attn_layer_norm.
-decoder/layer{n}/mha2/wq/                 model.decoder.layers.{n}.encoder_attn.q_proj.
-decoder/layer{n}/mha2/wk/                 model.decoder.layers.{n}.encoder_attn.k_proj.
-decoder/layer{n}/mha2/wv/                 model.decoder.layers.{n}.encoder_attn.v_proj.
-decoder/layer{n}/mha2/dense/              model.decoder.layers.{n}.encoder_attn.out_proj.
+decoder/layer{n}/mha2/DENSE/              model.decoder.layers.{n}.encoder_attn.DENSE.
 decoder/layer{n}/layernorm2/              model.decoder.layers.{n}.encoder_attn_layer_norm.
 decoder/layer{n}/layernorm3/              model.decoder.layers.{n}.final_layer_norm.
 STACK/layer{n}/ffn/hidden/                model.STACK.layers.{n}.fc1.
@@ -159,34 +159,21 @@ def _sinusoidal(**options):
 _BART = Family(
     model=Transformer,
     published_as="BartForConditionalGeneration",
-    fields=_bart_fields(
-        normalize_before="false",
-        normalize_embedding="true",
-        add_final_layer_norm="false",
-        static_position_embeddings="false",
-    ),
+    fields=_bart_fields("normalize_embedding"),
     defaults=_BART_DEFAULTS,
     read=_bart_reader(lambda longest: LearnedPositions(longest, offset=2), embedding_norm=True),
     write=_write_bart,
-    names=read_names(_BART_NAMES, "encoder", "decoder"),
+    names=read_names(_BART_NAMES, ("q_proj", "k_proj", "v_proj", "out_proj")),
     prefix="model.",
-    copies=dict.fromkeys(
-        (
-            "lm_head.weight",
-            "model.encoder.embed_tokens.weight",
-            "model.decoder.embed_tokens.weight",
-        ),
-        "model.shared.weight",
-    ),
+    copies={
+        "lm_head.weight": "model.shared.weight",
+        "model.encoder.embed_tokens.weight": "model.shared.weight",
+        "model.decoder.embed_tokens.weight": "model.shared.weight",
+    },
 )
 _MBART = _BART._replace(
     published_as="MBartForConditionalGeneration",
-    fields=_bart_fields(
-        normalize_before="true",
-        normalize_embedding="true",
-        add_final_layer_norm="true",
-        static_position_embeddings="false",
-    ),
+    fields=_bart_fields("normalize_before", "normalize_embedding", "add_final_layer_norm"),
     defaults={**_BART_DEFAULTS, "decoder_start_token_id": None},
     read=_bart_reader(
         lambda longest: LearnedPositions(longest, offset=2),
@@ -196,12 +183,7 @@ _MBART = _BART._replace(
 )
 _M2M100 = _BART._replace(
     published_as="M2M100ForConditionalGeneration",
-    fields=_bart_fields(
-        normalize_before="true",
-        normalize_embedding="false",
-        add_final_layer_norm="true",
-        static_position_embeddings="true",
-    ),
+    fields=_bart_fields("normalize_before", "add_final_layer_norm", "static_position_embeddings"),
     defaults={**_BART_DEFAULTS, "vocab_size": 128112, "activation_function": "relu"}
     | {"scale_embedding": True},
     read=_bart_reader(
@@ -213,12 +195,7 @@ _M2M100 = _BART._replace(
 )
 _MARIAN = _BART._replace(
     published_as="MarianMTModel",
-    fields=_bart_fields(
-        normalize_before="false",
-        normalize_embedding="false",
-        add_final_layer_norm="false",
-        static_position_embeddings="true",
-    ),
+    fields=_bart_fields("static_position_embeddings"),
     defaults={**_BART_DEFAULTS, "vocab_size": 58101}
     | {"pad_token_id": 58100, "decoder_start_token_id": 58100},
     read=_bart_reader(_sinusoidal()),
@@ -228,7 +205,6 @@ _MARIAN = _BART._replace(
 
 def _read_t5(fields):
     """The arguments of a T5; Raffel et al. 2020, section 2.1."""
-    size = fields["vocab_size"]
     # transformers 5 writes that the tables are tied in any case.
     is_first = fields["tie_word_embeddings"] and fields["scale_decoder_outputs"]
     kind, _, activation = fields["feed_forward_proj"].rpartition("-")
@@ -242,20 +218,12 @@ def _read_t5(fields):
         network = FeedForward(activation, use_bias=False)
     layers = fields["num_layers"], fields["num_decoder_layers"] or fields["num_layers"]
     return {
-        "num_layers": layers if layers[0] != layers[1] else layers[0],
-        "d_model": fields["d_model"],
+        # There is no longest text; caches of a decoder are made for `n_positions` tokens.
+        **_shared_arguments(fields, layers, fields["n_positions"], fields["dropout_rate"]),
         "num_heads": fields["num_heads"],
         "dff": fields["d_ff"],
-        "input_vocab_size": size,
-        "target_vocab_size": size,
-        # There is no limit; caches of a decoder are made for this many tokens.
-        "pe_input": fields["n_positions"],
-        "pe_target": fields["n_positions"],
-        "rate": fields["dropout_rate"],
         "share_embeddings": True if is_first else "inputs",
         "output_bias": False,
-        "pad_id": fields["pad_token_id"],
-        "starts_with_padding": fields["decoder_start_token_id"] == fields["pad_token_id"],
         "architecture": Architecture(
             positions=T5Positions(
                 fields["relative_attention_num_buckets"],
@@ -272,29 +240,21 @@ def _read_t5(fields):
 
 
 def _write_t5(arguments):
-    parts, layers = arguments["architecture"], arguments["num_layers"]
-    encoder, decoder = (layers, layers) if isinstance(layers, int) else layers
+    parts = arguments["architecture"]
     gated = "gated-" if isinstance(parts.feed_forward, GatedFeedForward) else ""
     activation = parts.feed_forward.activation
-    pad = arguments["pad_id"]
     return {
-        "num_layers": encoder,
-        "num_decoder_layers": decoder,
-        "d_model": arguments["d_model"],
+        **_shared_fields(arguments, "num_layers", "num_decoder_layers"),
         "num_heads": arguments["num_heads"],
         "d_ff": arguments["dff"],
         "d_kv": parts.key_dim or arguments["d_model"] // arguments["num_heads"],
-        "vocab_size": arguments["input_vocab_size"],
         "n_positions": arguments["pe_input"],
         "dropout_rate": arguments["rate"],
         "tie_word_embeddings": arguments["share_embeddings"] is True,
-        "pad_token_id": pad,
-        **({"decoder_start_token_id": pad} if arguments["starts_with_padding"] else {}),
         "relative_attention_num_buckets": parts.positions.num_buckets,
         "relative_attention_max_distance": parts.positions.max_distance,
         "layer_norm_epsilon": parts.norm.epsilon,
         "feed_forward_proj": gated + ("gelu" if gated and activation == "gelu_new" else activation),
-        "is_encoder_decoder": True,
     }
 
 
@@ -311,26 +271,24 @@ def _t5_factor(name, arguments):
     return 1.0
 
 
-_T5_LAYERS = """
-encoder/layer{n}/mha/wq/         encoder.block.{n}.layer.0.SelfAttention.q.
-encoder/layer{n}/mha/wk/         encoder.block.{n}.layer.0.SelfAttention.k.
-encoder/layer{n}/mha/wv/         encoder.block.{n}.layer.0.SelfAttention.v.
-encoder/layer{n}/mha/dense/      encoder.block.{n}.layer.0.SelfAttention.o.
+_T5_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+_T5_NAMES = f"""
+encoder/embedding/embedding/embeddings    shared.weight
+encoder/layer0/mha/positions/table        encoder.{_T5_BIAS}
+decoder/layer0/mha1/positions/table       decoder.{_T5_BIAS}
+STACK/final_norm/                         STACK.final_layer_norm.
+final_layer/kernel                        lm_head.weight"""
+_T5_NAMES += """
+encoder/layer{n}/mha/DENSE/      encoder.block.{n}.layer.0.SelfAttention.DENSE.
 encoder/layer{n}/layernorm1/     encoder.block.{n}.layer.0.layer_norm.
 encoder/layer{n}/layernorm2/     encoder.block.{n}.layer.1.layer_norm.
 encoder/layer{n}/ffn/hidden/     encoder.block.{n}.layer.1.DenseReluDense.wi.
 encoder/layer{n}/ffn/hidden/gate/     encoder.block.{n}.layer.1.DenseReluDense.wi_0.
 encoder/layer{n}/ffn/hidden/linear/   encoder.block.{n}.layer.1.DenseReluDense.wi_1.
 encoder/layer{n}/ffn/output/     encoder.block.{n}.layer.1.DenseReluDense.wo.
-decoder/layer{n}/mha1/wq/        decoder.block.{n}.layer.0.SelfAttention.q.
-decoder/layer{n}/mha1/wk/        decoder.block.{n}.layer.0.SelfAttention.k.
-decoder/layer{n}/mha1/wv/        decoder.block.{n}.layer.0.SelfAttention.v.
-decoder/layer{n}/mha1/dense/     decoder.block.{n}.layer.0.SelfAttention.o.
+decoder/layer{n}/mha1/DENSE/     decoder.block.{n}.layer.0.SelfAttention.DENSE.
 decoder/layer{n}/layernorm1/     decoder.block.{n}.layer.0.layer_norm.
-decoder/layer{n}/mha2/wq/        decoder.block.{n}.layer.1.EncDecAttention.q.
-decoder/layer{n}/mha2/wk/        decoder.block.{n}.layer.1.EncDecAttention.k.
-decoder/layer{n}/mha2/wv/        decoder.block.{n}.layer.1.EncDecAttention.v.
-decoder/layer{n}/mha2/dense/     decoder.block.{n}.layer.1.EncDecAttention.o.
+decoder/layer{n}/mha2/DENSE/     decoder.block.{n}.layer.1.EncDecAttention.DENSE.
 decoder/layer{n}/layernorm2/     decoder.block.{n}.layer.1.layer_norm.
 decoder/layer{n}/layernorm3/     decoder.block.{n}.layer.2.layer_norm.
 decoder/layer{n}/ffn/hidden/     decoder.block.{n}.layer.2.DenseReluDense.wi.
@@ -338,7 +296,6 @@ decoder/layer{n}/ffn/hidden/gate/     decoder.block.{n}.layer.2.DenseReluDense.w
 decoder/layer{n}/ffn/hidden/linear/   decoder.block.{n}.layer.2.DenseReluDense.wi_1.
 decoder/layer{n}/ffn/output/     decoder.block.{n}.layer.2.DenseReluDense.wo.
 """
-_T5_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 _T5 = Family(
     model=Transformer,
     published_as="T5ForConditionalGeneration",
@@ -364,15 +321,7 @@ classifier_dropout | harmless | only for a head for classes
     },
     read=_read_t5,
     write=_write_t5,
-    names=read_names(f"""
-encoder/embedding/embedding/embeddings    shared.weight
-encoder/layer0/mha/positions/table        encoder.{_T5_BIAS}
-decoder/layer0/mha1/positions/table       decoder.{_T5_BIAS}
-{_T5_LAYERS.strip()}
-encoder/final_norm/                       encoder.final_layer_norm.
-decoder/final_norm/                       decoder.final_layer_norm.
-final_layer/kernel                        lm_head.weight
-"""),
+    names=read_names(_T5_NAMES, ("q", "k", "v", "o")),
     prefix="transformer.",  # no file has one
     copies=dict.fromkeys(
         ("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
@@ -391,11 +340,5 @@ _MT5 = _T5._replace(
         **{"feed_forward_proj": "gated-gelu", "scale_decoder_outputs": False},
     },
 )
-TRANSLATORS = {
-    "marian": _MARIAN,
-    "bart": _BART,
-    "mbart": _MBART,
-    "m2m_100": _M2M100,
-    "t5": _T5,
-    "mt5": _MT5,
-}
+TRANSLATORS = {"marian": _MARIAN, "bart": _BART, "mbart": _MBART, "m2m_100": _M2M100}
+TRANSLATORS |= {"t5": _T5, "mt5": _MT5}

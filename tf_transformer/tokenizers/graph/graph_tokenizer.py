@@ -1,6 +1,6 @@
-"""Base class of the tokenizers built from core TensorFlow ops.
+"""Base class of the tokenizers built from core TensorFlow ops, and the offsets of tokens.
 
-B batch (texts), T ids of one text, W distinct words of the batch.
+B batch (texts), T ids of one text, W distinct words of the batch, C characters, V vocabulary.
 """
 
 import functools
@@ -12,21 +12,25 @@ import tensorflow as tf
 
 from tf_transformer import tokenizers as package
 from tf_transformer.errors import ArgumentError
-from tf_transformer.tokenizers.graph.added_tokens import AddedTokens
-from tf_transformer.tokenizers.graph.decoders import Decoder, frame_of
-from tf_transformer.tokenizers.graph.normalizers import Normalizer
-from tf_transformer.tokenizers.graph.offsets import Offsets
-from tf_transformer.tokenizers.graph.pre_tokenizers import build_pre_tokenizer
+from tf_transformer.tokenizers.graph.decoders import AddedTokens, Decoder, frame_of
 from tf_transformer.tokenizers.graph.texts import (
+    BYTE_OF_LETTER,
+    CharacterTable,
     Texts,
+    characters_of,
     lookup_table,
     num_bytes,
     rows_of,
+    selected,
     starts_where,
 )
+from tf_transformer.tokenizers.graph.words import Normalizer, build_pre_tokenizer
 from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
-from tf_transformer.tokenizers.sentencepiece_file import read_sentencepiece
-from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart
+from tf_transformer.tokenizers.tokenizer_file import (
+    TokenizerFile,
+    UnsupportedPart,
+    read_sentencepiece,
+)
 
 # What Python and TensorFlow raise for a setting of the wrong type, such as a list for a string.
 _OF_ANOTHER_TYPE = (AttributeError, IndexError, OverflowError, TypeError, tf.errors.OpError)
@@ -39,9 +43,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
     TensorFlow. To export it, alone or as part of another `tf.Module`, save the module:
     `encode_strings` and `decode_ids` are its graph functions. Each distinct word of a batch is
     tokenized once, and words that are a single token, which most are, without running the model.
-
-    Parts that cannot be reproduced exactly are rejected when the file is read. Special tokens,
-    added tokens and the file's other settings mean the same as in `Tokenizer`.
+    Special tokens, added tokens and the file's other settings mean the same as in `Tokenizer`.
 
     Args:
         file: a `TokenizerFile`.
@@ -71,8 +73,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         try:
             self._normalize = Normalizer(part("normalizer"))
             self._build_added_tokens(file)
-            is_start_kept = part("normalizer") is None
-            self._split = build_pre_tokenizer(part("pre_tokenizer"), is_start_kept)
+            self._split = build_pre_tokenizer(part("pre_tokenizer"), part("normalizer") is None)
             self._decoder = Decoder(file, self._spelling)
             ids = [number for number, _ in frame_of(part("post_processor"))] or [None]
             place = ids.index(None)
@@ -90,10 +91,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     @classmethod
     def from_file(cls, path):
-        """Read a `tokenizer.json`, or a `.model` or `.spm` of SentencePiece.
-
-        Returns:
-            The graph tokenizer for the file's model.
+        """Read a `tokenizer.json`, or a `.model` or `.spm` of SentencePiece, of any model.
 
         Raises:
             FileNotFoundError: If the file does not exist.
@@ -126,13 +124,10 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return self._file.added_tokens
 
     def frame(self, texts=1):
-        """Return the special tokens that the file adds around one text, or around and between two.
+        """The special tokens that the file adds around one text, or around and between two.
 
-        Returns:
-            list of (id, segment), in order, with the id None for a text; empty if it adds none.
-
-        Raises:
-            ValueError: If the file adds them to a pair in a way that is not supported.
+        A list of (id, segment), in order, with the id None for a text; empty if it adds none.
+        ValueError if the file adds them to a pair in a way that is not supported.
         """
         part = self._file.content.get("post_processor")
         try:
@@ -147,10 +142,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         Args:
             strings: UTF-8 string tensor `[B]`, or a value that converts to one. Invalid bytes are
                 read as U+FFFD; added tokens that are not special are found.
-            add_special_tokens: bool, whether to add the file's special tokens around each text
-                (BERT: `[CLS]` and `[SEP]`).
-            parse_special_tokens: bool, whether special tokens in the texts are found too, for
-                prompts such as those of `ChatTemplate`; by default they are plain text.
+            add_special_tokens, parse_special_tokens: bool, see `Tokenizer.encode`.
 
         Returns:
             int32 `tf.RaggedTensor` `[B, (T)]`; a blank text gives an empty row.
@@ -175,8 +167,8 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             `(ids, mask)`: int32 `[B, T]` and bool `[B, T]`, False at padding.
 
         Raises:
-            ValueError: If `strings` is not of rank 1, if `length` is not an integer or too small
-                for one token, or if there is no padding token.
+            ValueError: See `encode`; or if `length` is not an integer or too small for one token,
+                or there is no padding token.
         """
         around = len(self._before) + len(self._after) if add_special_tokens else 0
         if length is not None and (not isinstance(length, Integral) or length <= around):
@@ -195,12 +187,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return framed(ids, self._before, self._after)
 
     def encode_with_offsets(self, strings):
-        """Turn texts into ids, as `encode` does, with their positions in the text.
-
-        The offsets are exactly those of the Rust package. Works in a graph too.
-
-        Args:
-            strings: see `encode`.
+        """Turn texts into ids, as `encode` does, with their positions, as in the Rust package.
 
         Returns:
             `(ids, offsets)`: int32 `tf.RaggedTensor`s `[B, (T)]` and `[B, (T), 2]`; an offset is
@@ -209,8 +196,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
         Raises:
             ValueError: If `strings` is not of rank 1, or the file has a part whose offsets are not
-                exact here; the message names it. WordPiece with BERT's normalizer, byte-level BPE
-                and Unigram with a precompiled map have exact ones.
+                exact here; the message names it.
         """
         return self.locate(_checked_strings(strings))[:2]
 
@@ -312,8 +298,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
     def settled(self, ids):
         """The beginnings of `decode` that no further ids change: ragged int32 `[B, (T)]`.
 
-        Without an incomplete character at the end, and what else depends on the next id. ValueError
-        if the file replaces parts of whole texts.
+        ValueError if the file replaces parts of whole texts.
         """
         return self._settled(ids.to_tensor(self.vocab_size))
 
@@ -342,15 +327,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         return {role: tf.constant(number) for role, number in self.ids_of_roles.items()}
 
     def _checked(self, ids):
-        message = (
-            f"ids: expected integers in [0, {self.vocab_size}); decode with the tokenizer that "
-            "the model was trained with"
-        )
-        checks = [
-            tf.debugging.assert_non_negative(ids, message),
-            tf.debugging.assert_less(ids, tf.cast(self.vocab_size, ids.dtype), message),
-        ]
-        with tf.control_dependencies(checks):
+        message = f"ids: expected integers in [0, {self.vocab_size}); "
+        message += "decode with the tokenizer that the model was trained with"
+        size = tf.cast(self.vocab_size, ids.dtype)
+        least = tf.debugging.assert_non_negative(ids, message)
+        with tf.control_dependencies([least, tf.debugging.assert_less(ids, size, message)]):
             return tf.identity(ids)
 
     def _ids_of_words(self, words):
@@ -389,11 +370,9 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         raise NotImplementedError  # sets what `_cut_words` needs
 
     def _cut_words(self, words):
-        """Cut words, string `[W]`: the ids, the word of each, and where it starts, int32 `[N]`.
-
-        The starts count the characters of all words, or the bytes if `_is_byte_level`; None if the
-        model's tokens do not cover words without gaps.
-        """
+        """Cut words, string `[W]`: the ids, the word of each, and where it starts, int32 `[N]`."""
+        # The starts count the characters of all words, or the bytes if `_is_byte_level`; None if
+        # the model's tokens do not cover words without gaps.
         raise NotImplementedError
 
     def _words_of_tokens(self, file):
@@ -419,8 +398,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 def _checked_strings(strings):
     strings = tf.convert_to_tensor(strings, tf.string)
     if strings.shape.rank not in (1, None):
-        remedy = "Wrap a single text as [text]."
-        expected = "a string tensor of shape [batch]"
+        expected, remedy = "a string tensor of shape [batch]", "Wrap a single text as [text]."
         raise ArgumentError("strings", expected, strings.shape, remedy)
     return strings
 
@@ -433,3 +411,90 @@ def framed(ids, before, after):
         return tf.RaggedTensor.from_tensor(tf.tile(row, [ids.nrows(), 1]))
 
     return tf.concat([repeated(before), ids, repeated(after)], axis=1)
+
+
+_NORMALIZERS = ("BertNormalizer", "Lowercase", "Nmt", "Precompiled", "StripAccents")
+_DROP_SPACES = ("BertPreTokenizer", "Whitespace", "WhitespaceSplit")
+_PRE_TOKENIZERS = (*_DROP_SPACES, "ByteLevel", "Digits", "Metaspace", "Punctuation", "Split")
+_SPACE = ord(" ")
+
+
+class Offsets:
+    """Follows the places of characters through a file's steps, as the Rust package does."""
+
+    def __init__(self, file):
+        part = file.content.get
+        kinds = [s["type"] for s in _steps_of(part, "normalizer", "normalizers", _NORMALIZERS)]
+        if "BertNormalizer" in kinds[1:]:  # it sorts marks, which must not be parts of a character
+            raise UnsupportedPart.of("normalizer", "for offsets BertNormalizer first", kinds)
+        steps = _steps_of(part, "pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS)
+        self._drops_spaces = any(step["type"] in _DROP_SPACES for step in steps)
+        self._prefixes = _prefixes(steps)
+        texts = [token.content for token in file.added_tokens if not token.special]
+        if texts:
+            raise UnsupportedPart.of("added_tokens", "special tokens only, for offsets", texts[:5])
+        self._keeps_prefix = None  # or whether the first space of a text was added
+        self._white_space = CharacterTable(characters_of("white_space"))
+        spaces = "".join(map(chr, np.flatnonzero(characters_of("white_space"))))
+        spaces += next(letter for letter, byte in BYTE_OF_LETTER.items() if byte == _SPACE)
+        for step in _steps_of(part, "post_processor", "processors"):
+            if step.get("trim_offsets"):
+                self._keeps_prefix = step.get("add_prefix_space", False)
+                sizes = [
+                    (len(token) - len(token.lstrip(spaces)), len(token) - len(token.rstrip(spaces)))
+                    for token in file.vocabulary
+                ]
+                self._spaces = np.array(sizes, np.int32)  # [V, 2], before and after a token
+
+    def of_words(self, texts):
+        """The source of each character of the words of normalized `Texts`: int32 `[C]`."""
+        codes, rows = texts.codes
+        source, begins = texts.source, starts_where(rows[1:] != rows[:-1], codes)
+        if self._drops_spaces:
+            is_space = tf.cast(self._white_space.look_up(codes), tf.bool)
+            begins |= starts_where(is_space[:-1], codes)
+            codes, begins, source = selected(~is_space, codes, begins, source)
+        if self._prefixes:
+            has_one = tf.reduce_any(codes[:, tf.newaxis] == self._prefixes, axis=1)
+            counts = 1 + tf.cast(begins & ~has_one, tf.int32)
+            source = tf.gather(source, rows_of(counts))
+        return source
+
+    def trimmed(self, ids, offsets):
+        """Leave out the spaces at the ends of tokens, if the file does: ragged `[B, (T), 2]`."""
+        if self._keeps_prefix is None:
+            return offsets
+        start, end = tf.unstack(offsets.values, axis=1)
+        before, after = tf.unstack(tf.gather(self._spaces, ids.values), axis=1)
+        if self._keeps_prefix:
+            is_first = tf.ragged.range(ids.row_lengths()).values == 0
+            before = tf.where((is_first | (start == 0)) & (before == 1), 0, before)
+        start = tf.minimum(start + before, end)
+        end = tf.where(end >= after, tf.maximum(end - after, start), end)
+        return offsets.with_values(tf.stack([start, end], axis=1))
+
+
+def _steps_of(part, name, inner, known=None):
+    """The steps of a part of a file; refused if one is not of a known type."""
+    steps = [part(name)] if part(name) else []
+    while any(step["type"] == "Sequence" for step in steps):
+        steps = [one for s in steps for one in (s[inner] if s["type"] == "Sequence" else [s])]
+    for step in steps:
+        if known and step["type"] not in known:
+            raise UnsupportedPart.of(name, f"for offsets one of {known}", step["type"])
+    return steps
+
+
+def _prefixes(steps):
+    """The code points before which no prefix is added, if one is added to other texts."""
+    kinds = [step["type"] for step in steps]
+    for step in steps:
+        if step["type"] == "Split" and step["behavior"] != "Isolated" and not step["invert"]:
+            raise UnsupportedPart.of("pre_tokenizer.behavior", "for offsets Isolated", "Removed")
+    metaspace = [step for step in steps if step["type"] == "Metaspace"]
+    adds = [step for step in metaspace if step.get("prepend_scheme", "always") != "never"]
+    adds += [step for step in steps if step["type"] == "ByteLevel" and step["add_prefix_space"]]
+    if (metaspace or adds) and kinds[:-1] not in ([], ["WhitespaceSplit"]):
+        expected = "for offsets only WhitespaceSplit before a step that adds spaces"
+        raise UnsupportedPart.of("pre_tokenizer", expected, kinds)
+    return [_SPACE, *(ord(step["replacement"]) for step in metaspace)] if adds else []

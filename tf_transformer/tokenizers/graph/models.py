@@ -1,14 +1,16 @@
 """The models in a graph: words to characters or bytes, and to tokens."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.added_tokens import Trie
 from tf_transformer.tokenizers.graph.graph_tokenizer import GraphTokenizer
 from tf_transformer.tokenizers.graph.texts import (
     BYTE_OF_LETTER,
     NUM_CODES,
     CharacterTable,
+    Trie,
     bytes_of_letters,
     bytes_of_words,
     follow,
@@ -20,6 +22,8 @@ from tf_transformer.tokenizers.graph.texts import (
 )
 from tf_transformer.tokenizers.tokenizer_file import UNKNOWN_PENALTY, UnsupportedPart
 
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
 
 def first_of_unknown(is_unknown, owner):
     """Drop all but the first of adjacent unknown symbols in a word."""
@@ -27,16 +31,21 @@ def first_of_unknown(is_unknown, owner):
     return starts_where(~continues, owner)
 
 
+def _id_of_unknown(vocabulary, unknown):
+    if unknown not in vocabulary:
+        raise UnsupportedPart.of("model.unk_token", "a token of the vocabulary", unknown)
+    return vocabulary[unknown]
+
+
 def ids_of_bytes(vocabulary):
     """The ids of the tokens `<0x00>` to `<0xFF>`, or None if there are no such tokens."""
-    tokens = [f"<0x{byte:02X}>" for byte in range(256)]
-    missing = [token for token in tokens if token not in vocabulary]
-    if missing == tokens:
+    missing = [token for token in _BYTES if token not in vocabulary]
+    if missing == _BYTES:
         return None
     if missing:
         got = f"no {missing[:5]}"
         raise UnsupportedPart.of("model.byte_fallback", "a token for each byte", got)
-    return np.array([vocabulary[token] for token in tokens], np.int32)
+    return np.array([vocabulary[token] for token in _BYTES], np.int32)
 
 
 def with_bytes(codes, owner, ids, is_token, is_unknown, id_of_byte):
@@ -60,8 +69,7 @@ class ByteSymbols:
         ids = [model["vocab"].get(letter) for letter in BYTE_OF_LETTER]
         missing = [byte for byte, number in enumerate(ids) if number is None]
         if missing:
-            got = f"none for the bytes {missing}"
-            raise UnsupportedPart.of("model.vocab", "all 256 bytes", got)
+            raise UnsupportedPart.of("model.vocab", "all 256 bytes", f"none for {missing}")
         self._id_of_byte = np.array(ids, np.int32)
 
     def __call__(self, words):
@@ -84,9 +92,7 @@ class CharacterSymbols:
             for after in ("", suffix)
         ]
         unknown = model.get("unk_token")
-        self._unknown = -1 if unknown is None else vocabulary.get(unknown)
-        if self._unknown is None:
-            raise UnsupportedPart.of("model.unk_token", "a token of the vocabulary", unknown)
+        self._unknown = -1 if unknown is None else _id_of_unknown(vocabulary, unknown)
         self._fuses_unknown = model.get("fuse_unk", False)
         self._id_of_byte = ids_of_bytes(vocabulary) if model.get("byte_fallback") else None
         if self._id_of_byte is not None and (prefix or suffix):
@@ -136,9 +142,8 @@ class GraphWordPiece(GraphTokenizer):
     """Produces exactly the ids of `WordPieceTokenizer` inside a TensorFlow graph.
 
     Devlin et al. 2019, the authors' tokenization.py: from left to right, always the longest
-    matching token; a word that cannot be split this way is unknown as a whole. The original
-    searches position by position. Here the longest token at every position of every word is found
-    first, in parallel, and the tokens are then followed from the beginning of each word.
+    matching token; a word that cannot be split this way is unknown as a whole. Here the longest
+    token at every position of every word is found first, in parallel.
 
     Args:
         file: a `TokenizerFile` of a WordPiece model; see `GraphTokenizer`.
@@ -153,11 +158,8 @@ class GraphWordPiece(GraphTokenizer):
     model_type = "WordPiece"
 
     def _build_model(self, file):
-        unknown = file.model["unk_token"]
         vocabulary = dict(file.model["vocab"])
-        if unknown not in vocabulary:
-            raise UnsupportedPart.of("model.unk_token", "a token of the vocabulary", unknown)
-        self._unknown = vocabulary[unknown]
+        self._unknown = _id_of_unknown(vocabulary, file.model["unk_token"])
         self._longest_word = file.model["max_input_chars_per_word"]
         prefix = file.model["continuing_subword_prefix"]
         size = len(prefix)
@@ -177,9 +179,8 @@ class GraphWordPiece(GraphTokenizer):
         root = tf.cast(is_inside, tf.int32)
         length_at, id_at = self._trie.longest(codes, tf.gather(end, owner), root)
         is_token, reaches_end = follow(start, end, length_at)
-        fits = reaches_end & (end - start <= self._longest_word)  # [W]
         # An unknown word keeps only its first position.
-        fits_here = tf.gather(fits, owner)
+        fits_here = tf.gather(reaches_end & (end - start <= self._longest_word), owner)
         ids = tf.where(fits_here, id_at, self._unknown)
         place = tf.range(tf.size(codes))
         return selected(tf.where(fits_here, is_token, ~is_inside), ids, owner, place)
@@ -189,9 +190,9 @@ class GraphUnigram(GraphTokenizer):
     """Produces exactly the ids of `UnigramTokenizer` inside a TensorFlow graph.
 
     Kudo 2018, section 3.2: the segmentation of a word with the highest total log-probability,
-    found with the Viterbi algorithm, in float64 as in the reference. Each step advances one
-    position in all words at once. Of two equal paths to a position, the one with the longest last
-    token wins; adjacent unknown characters become one id.
+    found with the Viterbi algorithm in float64, one position in all words at once. Of two equal
+    paths to a position, the one with the longest last token wins; adjacent unknown characters
+    become one id.
 
     Args:
         file: a `TokenizerFile` of a Unigram model; see `GraphTokenizer`.
@@ -215,8 +216,7 @@ class GraphUnigram(GraphTokenizer):
         self._scores = np.array(scores, np.float64)
         if not self._scores.min() <= UNKNOWN_PENALTY:
             # Otherwise two unknown characters could score better than a token that covers both.
-            got = f"scores from {min(scores)}"
-            raise UnsupportedPart.of("model.vocab", "log-probabilities", got)
+            raise UnsupportedPart.of("model.vocab", "log-probabilities", f"from {min(scores)}")
         self._unknown_score = self._scores.min() - UNKNOWN_PENALTY
         self._trie = Trie({token: i for i, token in enumerate(tokens) if token})
 
@@ -231,8 +231,7 @@ class GraphUnigram(GraphTokenizer):
         score_table = tf.tensor_scatter_nd_update(no_token, cells, scores)  # [C, L]
         length_at = _viterbi(start, end, score_table, self._best)  # [C]
         is_token, _ = follow(end - 1, start - 1, -length_at)
-        id_table = tf.scatter_nd(cells, ids, shape)
-        ids = tf.gather(id_table, longest - length_at, batch_dims=1)
+        ids = tf.gather(tf.scatter_nd(cells, ids, shape), longest - length_at, batch_dims=1)
         if self._id_of_byte is not None:
             return *self._with_bytes(codes, owner, ids, is_token), None
         ids, owner, end = selected(is_token, ids, owner, tf.range(tf.size(codes)))
@@ -241,11 +240,7 @@ class GraphUnigram(GraphTokenizer):
 
     @staticmethod
     def _best(before, scores):
-        """The best path to a position of each word, of equal ones the one with the longest token.
-
-        Takes the scores of the L paths before the last token, and those of the token, `[W, L]`;
-        returns which is best, int32 `[W]`, and its score.
-        """
+        """The best of L paths to a position, by the scores before and of the last token."""
         totals = before + scores
         return tf.argmax(totals, axis=1, output_type=tf.int32), tf.reduce_max(totals, axis=1)
 
@@ -272,9 +267,9 @@ class GraphUnigram(GraphTokenizer):
         is_single = tf.scatter_nd(places[:, tf.newaxis], singles, tf.shape(codes))
         unknown = tf.cast(tf.where(is_single == 0)[:, 0], tf.int32)
         ones = tf.ones_like(unknown)
-        unknown_scores = tf.fill(tf.shape(unknown), tf.constant(self._unknown_score, tf.float64))
         found = places + lengths - 1, lengths, ids, scores
-        others = unknown, ones, self._unknown * ones, unknown_scores
+        scores = tf.cast(ones, tf.float64) * self._unknown_score
+        others = unknown, ones, self._unknown * ones, scores
         return (tf.concat(both, axis=0) for both in zip(found, others, strict=True))
 
 
@@ -302,7 +297,7 @@ class GraphBPE(GraphTokenizer):
 
     Sennrich et al. 2016, section 3.2, repeatedly merge the best-ranked pair of a word. Here each
     step processes all words of the batch at once, and merges all pairs of a word that will be
-    merged regardless of their neighbors; see `_merges_for_certain`.
+    merged regardless of their neighbors.
 
     Args:
         file: a `TokenizerFile` of a byte-level or character-level BPE model; see `GraphTokenizer`.
@@ -324,8 +319,7 @@ class GraphBPE(GraphTokenizer):
         self._symbols = (ByteSymbols if self._is_byte_level else CharacterSymbols)(model)
         self._sizes = None  # in bytes, if words are always merged from theirs
         if self._is_byte_level and not model.get("ignore_merges"):
-            texts = self._words_of_tokens(file)
-            self._sizes = np.array([*map(len, texts)], np.int32)
+            self._sizes = np.array([*map(len, self._words_of_tokens(file))], np.int32)
         self._build_merges(file.merges, np.arange(len(file.merges)), self.vocab_size)
 
     def _build_merges(self, merges, ranks, num_symbols):
@@ -354,20 +348,15 @@ class GraphBPE(GraphTokenizer):
         return is_whole
 
     def _cut_words(self, words):
-        # One flat vector of symbols instead of a padded [W, longest] matrix: it shrinks at every
-        # merge.
+        # One flat vector of symbols, which shrinks at every merge, instead of a padded matrix.
         symbols, owner = self._symbols(words)
-        num_words = tf.size(words)
-
-        def merge(_, symbols, owner):
-            return self._merge(symbols, owner, num_words)
-
+        merge = functools.partial(self._merge, tf.size(words))
         _, symbols, owner = until_empty(merge, symbols, symbols, owner)
         if self._sizes is None:
             return symbols, owner, None
         return symbols, owner, tf.cumsum(tf.gather(self._sizes, symbols), exclusive=True)
 
-    def _merge(self, symbols, owner, num_words):
+    def _merge(self, num_words, _, symbols, owner):
         """Merges, in each word, the certain pairs, or if there are none its best-ranked pair."""
         # Of the best-ranked pair only the leftmost occurrence is merged: the merge may create a
         # pair of better rank than the second occurrence, which the reference then merges first.
@@ -396,9 +385,7 @@ def _merges_for_certain(merges, ranks, num_symbols):
     """The merges whose pairs can be merged immediately, wherever they occur: bool `[M]`."""
     # Let the pair (a, b) of rank r merge into m. Another merge can break the pair only by taking a
     # from the left or b from the right. If all such merges rank after r, the pair is merged in any
-    # case. If all merges of m also rank after r, merging early does not affect merges that rank
-    # before r. In a trained list the second condition always holds, and the first holds for most
-    # merges, such as those of the bytes of one character.
+    # case. If all merges of m also rank after r, merging early does not affect merges before r.
     left, right, merged = merges.T
     first_as_left, first_as_right = np.full((2, num_symbols), len(merges))
     np.minimum.at(first_as_left, left, ranks)
@@ -417,3 +404,97 @@ def _ends_in_bytes(pre_tokenizer):
     if "ByteLevel" in kinds[:-1]:
         raise UnsupportedPart.of("pre_tokenizer", "ByteLevel as the last step", kinds)
     return kinds[-1:] == ["ByteLevel"]
+
+
+class _SentencePiece:
+    """What both models of SentencePiece share: a word is a whole text."""
+
+    # While a text is cut, pieces have numbers of their own, followed by the unknown piece and the
+    # bytes: two pieces may have one id, that of the unknown piece, and still count as two.
+
+    def _number(self, file, pieces):
+        """Set the ids of the pieces, the unknown piece and the bytes; return their numbers."""
+        model, self._unknown = file.model, len(pieces)
+        ids, unknown = model["vocab"], model["vocab"][model["unk_token"]]
+        pieces = [*pieces, model["unk_token"], *_BYTES]
+        self._ids = np.array([ids.get(piece, unknown) for piece in pieces], np.int32)
+        self._id_of_byte = None
+        if model["byte_fallback"]:
+            self._id_of_byte = np.arange(256, dtype=np.int32) + self._unknown + 1
+        return {piece: number for number, piece in enumerate(pieces)}
+
+    def _cut_words(self, words):
+        numbers, owner, _ = super()._cut_words(words)
+        return tf.gather(self._ids, numbers), owner, None
+
+    def _is_whole(self, file, words):
+        return np.zeros(len(words), bool)  # a text is seldom one piece
+
+
+class GraphSentencePieceUnigram(_SentencePiece, GraphUnigram):
+    """Produces exactly the ids of SentencePiece's Unigram models inside a TensorFlow graph.
+
+    Unlike in `GraphUnigram`, a whole text is one word, and the scores of paths are rounded to
+    float32 at every piece, which decides between paths that are equal otherwise. Control symbols
+    are never matched in a text; user-defined symbols always are.
+
+    Args:
+        file: a `TokenizerFile` of `read_sentencepiece`; see `GraphTokenizer`.
+
+    Example:
+        >>> from sentencepiece import SentencePieceTrainer
+        >>> texts, settings = iter(["low lower"] * 9), {"vocab_size": 11, "minloglevel": 2}
+        >>> SentencePieceTrainer.train(sentence_iterator=texts, model_prefix="spiece", **settings)
+        >>> graph = GraphSentencePieceUnigram.from_file("spiece.model")
+        >>> graph.decode(graph.encode(["lower  low"])).numpy().tolist()
+        [b'lower low']
+    """
+
+    model_type = "SentencePieceUnigram"
+
+    def _build_model(self, file):
+        pieces, scores = zip(*file.model["pieces"], strict=True)
+        symbols = file.model["user_defined"]
+        scores = np.array(scores, np.float32)
+        of_symbols = [0.1 * (len(symbol.encode()) - 1) for symbol in symbols]
+        self._scores = np.array([*scores, *of_symbols], np.float32).astype(np.float64)
+        self._unknown_score = np.float64(scores.min() - np.float32(UNKNOWN_PENALTY))
+        pieces = [*pieces, *symbols]
+        self._number(file, pieces)
+        self._trie = Trie({piece: number for number, piece in enumerate(pieces)})
+
+    @staticmethod
+    def _best(before, scores):
+        """As in `GraphUnigram`, with each total rounded to float32."""
+        totals = tf.cast(tf.cast(before + scores, tf.float32), tf.float64)
+        return tf.argmax(totals, axis=1, output_type=tf.int32), tf.reduce_max(totals, axis=1)
+
+
+class GraphSentencePieceBPE(_SentencePiece, GraphBPE):
+    """Produces exactly the ids of SentencePiece's BPE models inside a TensorFlow graph.
+
+    Sennrich et al. 2016, section 3.2. Any two neighbors whose union is a piece can be merged; the
+    union with the best score comes first.
+
+    Args:
+        file: a `TokenizerFile` of `read_sentencepiece`; see `GraphTokenizer`.
+
+    Example:
+        >>> from sentencepiece import SentencePieceTrainer
+        >>> texts, settings = iter(["low lower"] * 9), {"vocab_size": 13, "minloglevel": 2}
+        >>> settings["model_type"] = "bpe"
+        >>> SentencePieceTrainer.train(sentence_iterator=texts, model_prefix="spiece", **settings)
+        >>> graph = GraphSentencePieceBPE.from_file("spiece.model")
+        >>> graph.decode(graph.encode(["lower  low"])).numpy().tolist()
+        [b'lower low']
+    """
+
+    model_type = "SentencePieceBPE"
+
+    def _build_model(self, file):
+        self._sizes, model = None, file.model
+        numbers = self._number(file, model["pieces"])
+        self._symbols = CharacterSymbols({**model, "vocab": numbers, "fuse_unk": True})
+        rows = [(numbers[a], numbers[b], numbers[a + b], r) for a, b, r in model["merges"]]
+        rows = np.array(rows, np.int64).reshape(-1, 4)
+        self._build_merges(rows[:, :3], rows[:, 3], len(self._ids))

@@ -11,12 +11,13 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.tokenizers.graph.added_tokens import Trie
 from tf_transformer.tokenizers.graph.texts import (
     NUM_CODES,
     CharacterTable,
+    Trie,
     follow,
     num_bytes,
+    previous,
     property_of_all,
     rows_of,
     selected,
@@ -98,12 +99,10 @@ def _map_of(text):
 
 
 class Precompiled(tf.Module):
-    """The normalizer `Precompiled` of the Rust package.
+    """The normalizer `Precompiled` of the Rust package."""
 
-    A grapheme cluster of less than 6 bytes that begins with a key becomes the result of the
-    shortest such key: what follows the key in the cluster is lost. Elsewhere each character is
-    replaced alone.
-    """
+    # A grapheme cluster of less than 6 bytes that begins with a key becomes the result of the
+    # shortest such key: what follows it there is lost. Other characters are replaced alone.
 
     def __init__(self, part):
         super().__init__(name="precompiled")
@@ -138,13 +137,10 @@ class Precompiled(tf.Module):
 
 
 def _places(part, start, size, rows, num_rows):
-    """Count the old place of each result as the Rust package does: int32 `[M]`.
-
-    Takes the part of each result, int32 `[M]`, and the first old place and the text of each part,
-    `[P]`. The results of a part take its places one by one; further results take the last one.
-    Parts without results are counted as places of the result before them, and not at all at the
-    start of a text.
-    """
+    """The old place of each result by its part, `[M]`, and the parts' starts and texts, `[P]`."""
+    # As the Rust package counts: the results of a part take its places one by one, and further
+    # results the last one. Parts without results are counted as places of the result before them,
+    # and not at all at the start of a text.
     num_parts = tf.size(start)
     num_places = tf.concat([start[1:], [size]], axis=0)[:num_parts] - start  # [P]
     num_results = tf.math.unsorted_segment_sum(tf.ones_like(part), part, num_parts)  # [P]
@@ -182,17 +178,12 @@ def _texts(codes, rows):
 
 
 def _begins_cluster(codes, text_starts, text_start):
-    """Where extended grapheme clusters begin (Unicode Annex 29), and the number of each.
-
-    Pairs of a flag's letters are not looked for: no cluster with such a letter is short.
-    """
+    """Where extended grapheme clusters begin (Unicode Annex 29), and the number of each."""
+    # Pairs of a flag's letters are not looked for: no cluster with such a letter is short.
     bits = _graphemes().look_up(codes)
     is_a = {
         name: tf.bitwise.bitwise_and(bits, 1 << bit) > 0 for bit, name in enumerate(_PROPERTIES)
     }
-
-    def before(flags):
-        return tf.concat([[False], flags[:-1]], axis=0)[: tf.size(codes)]
 
     def follows(name, between):
         """Whether a code point follows one with a property, with only some between; its place."""
@@ -200,31 +191,29 @@ def _begins_cluster(codes, text_starts, text_start):
         place = tf.gather(stops, tf.cumsum(tf.cast(~between, tf.int32), exclusive=True))
         return (place >= text_start) & tf.gather(is_a[name], tf.maximum(place, 0)), place
 
-    vowel, trailing = before(is_a["before_vowel"]), before(is_a["before_trailing"])
-    joins = is_a["joins_any"] | before(is_a["prepended"])
-    joins |= before(is_a["before_leading"]) & is_a["joins_leading"]
+    vowel, trailing = previous(is_a["before_vowel"]), previous(is_a["before_trailing"])
+    joins = is_a["joins_any"] | previous(is_a["prepended"])
+    joins |= previous(is_a["before_leading"]) & is_a["joins_leading"]
     joins |= vowel & trailing & is_a["joins_vowel"]
     joins |= ~vowel & trailing & is_a["joins_trailing"]
     follows_pictograph, _ = follows("pictograph", is_a["extends_pictograph"])
-    joins |= before(follows_pictograph & (codes == _JOINER)) & is_a["joins_pictograph"]
+    joins |= previous(follows_pictograph & (codes == _JOINER)) & is_a["joins_pictograph"]
     links = is_a["links_consonants"]
     follows_consonant, place = follows("consonant", is_a["extends_consonant"] | links)
     num_links = tf.cumsum(tf.cast(links, tf.int32), exclusive=True)
     is_linked = num_links > tf.gather(num_links, tf.maximum(place, 0))
     joins |= follows_consonant & is_linked & is_a["joins_consonant"]
-    joins &= ~is_a["control"] & ~before(is_a["control"])
-    joins |= (codes == ord("\n")) & before(codes == ord("\r"))
+    joins &= ~is_a["control"] & ~previous(is_a["control"])
+    joins |= (codes == ord("\n")) & previous(codes == ord("\r"))
     starts = ~joins | text_starts
     return starts, tf.cumsum(tf.cast(starts, tf.int32)) - 1
 
 
 class SentencePieceNormalizer(tf.Module):
-    """The normalization of a SentencePiece model (Kudo and Richardson 2018, section 3.3).
+    """The normalization of a SentencePiece model (Kudo and Richardson 2018, section 3.3)."""
 
-    From left to right, the longest key at each position becomes its result; user-defined symbols
-    stay as they are. Then runs of spaces are joined, those at the ends are removed, and the others
-    are written as U+2581.
-    """
+    # From left to right, the longest key at each position becomes its result; user-defined symbols
+    # stay. Then runs of spaces are joined, removed at the ends, and written as U+2581 elsewhere.
 
     def __init__(self, part):
         super().__init__(name="sentencepiece_normalizer")
@@ -298,13 +287,12 @@ _SYMBOL = -2
 
 
 def _spaces(codes, rows, piece):
-    """Which code points remain if the spaces at the start of a text, and those at the start of a
-    piece after a space, are removed; and which are spaces that are a whole piece.
-    """
+    """Which code points are no needless spaces, and which are spaces that are a whole piece."""
+    # Needless are those at the start of a text, and at the start of a piece after a space.
     place, is_space = tf.range(tf.size(codes)), codes == _SPACE
     begins = starts_where(piece[1:] != piece[:-1], codes)
     ends = tf.concat([begins[1:], [True]], axis=0)[: tf.size(codes)]
-    after_space = tf.concat([[True], is_space[:-1]], axis=0)[: tf.size(codes)]
+    after_space = starts_where(is_space[:-1], codes)
     after_space |= starts_where(rows[1:] != rows[:-1], codes)
     number = tf.cumsum(tf.cast(begins, tf.int32)) - 1
     first_other = tf.math.segment_min(tf.where(is_space, tf.size(codes), place), number)

@@ -1,4 +1,4 @@
-"""Texts in a graph, as strings or code points, and the properties of characters."""
+"""Texts in a graph, as strings or code points, the properties of characters, and tries."""
 
 import functools
 import re
@@ -65,6 +65,11 @@ def starts_where(differs, codes):
     return tf.concat([[True], differs], axis=0)[: tf.size(codes)]  # [C]
 
 
+def previous(values):
+    """The value before each of `values`; zero or False if there is none."""
+    return tf.concat([tf.zeros_like(values[:1]), values], axis=0)[: tf.size(values)]
+
+
 def selected(mask, *values):
     """The elements of each tensor where `mask` is True."""
     places = tf.where(mask)[:, 0]  # once, which tf.boolean_mask would repeat
@@ -72,10 +77,8 @@ def selected(mask, *values):
 
 
 def rows_of(lengths):
-    """The row of each element of all rows, integers `[sum(lengths)]`.
-
-    tf.repeat, and with it `value_rowids`, first makes all rows as long as the longest.
-    """
+    """The row of each element of all rows, integers `[sum(lengths)]`."""
+    # tf.repeat, and with it `value_rowids`, first makes all rows as long as the longest.
     ends = tf.cast(tf.cumsum(lengths), tf.int32)
     no_weights = tf.zeros([0], lengths.dtype)
     size = tf.cast(tf.reduce_sum(lengths), tf.int32)
@@ -205,6 +208,7 @@ class CharacterTable:
 
 
 NUM_CODES = 0x110000
+_CODES = np.arange(NUM_CODES, dtype=np.int32)
 
 _CLASSES = (
     "bert_removed",  # control characters and U+FFFD, which BERT's clean-up drops
@@ -240,3 +244,136 @@ def property_of_all(name):
 def characters_of(name):
     """All characters of a class: bool `[0x110000]`."""
     return property_of_all("classes") >> _CLASSES.index(name) & 1 == 1
+
+
+class CharacterMap:
+    """Maps each code point independently to zero, one or several code points."""
+
+    def __init__(self, lengths, becomes):
+        self._lengths, self._becomes = lengths, becomes
+
+    @functools.cached_property
+    def _tables(self):
+        # The offset added to a code point that maps to one, or where its sequence begins in
+        # `several`.
+        is_one, is_several = self._lengths == 1, self._lengths > 1
+        places = _starts(np.where(is_several, self._lengths, 0))
+        places[is_one] = self._becomes[np.repeat(is_one, self._lengths)] - np.flatnonzero(is_one)
+        several = self._becomes[np.repeat(is_several, self._lengths)]
+        return CharacterTable(places << 5 | self._lengths), np.append(several, np.int32(0))
+
+    @classmethod
+    def named(cls, name):
+        """The map "nfd", "nfkd" or "lowercase"; the first two do not reorder marks."""
+        codes, sizes, flat = (unicode_tables()[f"{name}_{k}"] for k in ("from", "lengths", "to"))
+        lengths = np.ones(NUM_CODES, np.int32)
+        lengths[codes] = sizes
+        becomes = np.repeat(_CODES, lengths)
+        becomes[_ranges(_starts(lengths)[codes], sizes)] = flat
+        return cls(lengths, becomes)
+
+    @classmethod
+    def replacing(cls, is_replaced, code=None):
+        """Replace each character of a class (bool `[0x110000]`) with `code`, or remove it."""
+        if code is None:
+            return cls(np.where(is_replaced, 0, 1), _CODES[~is_replaced])
+        return cls(np.ones_like(_CODES), np.where(is_replaced, np.int32(code), _CODES))
+
+    @classmethod
+    def surrounding(cls, is_surrounded, code):
+        """Insert `code` before and after each character of a class (bool `[0x110000]`)."""
+        lengths = np.where(is_surrounded, 3, 1)
+        becomes = np.repeat(_CODES, lengths)
+        first = _starts(lengths)[is_surrounded]
+        becomes[first] = becomes[first + 2] = code
+        return cls(lengths, becomes)
+
+    def then(self, other):
+        """Compose this map with `other`, which is applied second."""
+        sizes = other._lengths[self._becomes]
+        becomes = other._becomes[_ranges(_starts(other._lengths)[self._becomes], sizes)]
+        ends = np.cumsum(self._lengths)
+        sums = np.append(0, np.cumsum(sizes))
+        return CharacterMap(sums[ends] - sums[ends - self._lengths], becomes)
+
+    def __call__(self, texts):
+        """Map every code point of `Texts`."""
+        codes, rows = texts.codes
+        table, several = self._tables
+        packed = table.look_up(codes)
+        lengths = tf.bitwise.bitwise_and(packed, 31)
+        places = tf.bitwise.right_shift(packed, 5)
+        mapped = tf.cond(
+            tf.reduce_all(lengths == 1),
+            lambda: (codes + places, rows, tf.range(tf.size(codes))),
+            lambda: _expand(codes, rows, lengths, places, several),
+        )
+        return texts.with_codes(*mapped)
+
+
+def _expand(codes, rows, lengths, places, several):
+    source = rows_of(lengths)  # [M]
+    within = tf.range(tf.size(source)) - tf.gather(tf.cumsum(lengths, exclusive=True), source)
+    places, is_one = tf.gather(places, source), tf.gather(lengths == 1, source)
+    one = tf.gather(codes, source) + places
+    one_of_several = tf.gather(several, tf.where(is_one, 0, places + within))
+    return tf.where(is_one, one, one_of_several), tf.gather(rows, source), source
+
+
+def _starts(lengths):
+    """Start of each of several adjacent pieces: integer `[N]` -> the same."""
+    return np.cumsum(lengths, dtype=np.int64) - lengths
+
+
+def _ranges(starts, lengths):
+    """The positions in all pieces, concatenated: integers `[N]`, `[N]` -> `[sum(lengths)]`."""
+    before = np.repeat(starts - _starts(lengths), lengths)
+    return before + np.arange(len(before))
+
+
+class Trie(tf.Module):
+    """Finds the tokens that begin at each of many positions, in parallel."""
+
+    def __init__(self, *vocabularies):
+        super().__init__(name="trie")
+        children, tokens = {}, {}  # node * NUM_CODES + code -> node, and node -> token
+        num_nodes = len(vocabularies)
+        for root, vocabulary in enumerate(vocabularies):
+            for token, number in vocabulary.items():
+                node = root
+                for character in token:
+                    child = children.setdefault(node * NUM_CODES + ord(character), num_nodes)
+                    num_nodes += child == num_nodes
+                    node = child
+                tokens[node] = number
+        self._token_of_node = np.full(num_nodes, -1, np.int32)
+        self._token_of_node[list(tokens)] = list(tokens.values())
+        keys, values = [-1, *children], [-1, *children.values()]  # -1 matches no node
+        self._children = lookup_table(tf.constant(keys, tf.int64), tf.constant(values, tf.int32))
+
+    def walk(self, codes, end, root):
+        """Walk down the tree from every code point: start, length and number of each token."""
+
+        def step(places, nodes, depth, found):
+            places, nodes = selected(places + depth < tf.gather(end, places), places, nodes)
+            keys = tf.cast(nodes, tf.int64) * NUM_CODES
+            keys += tf.cast(tf.gather(codes, places + depth), tf.int64)
+            nodes = self._children.lookup(keys)
+            places, nodes = selected(nodes >= 0, places, nodes)
+            ids = tf.gather(self._token_of_node, nodes)
+            depth += 1
+            matches = tf.stack([places, tf.fill(tf.shape(places), depth), ids], axis=1)
+            matches = tf.boolean_mask(matches, ids >= 0)
+            return places, nodes, depth, tf.concat([found, matches], axis=0)
+
+        found = tf.zeros([0, 3], tf.int32)
+        *_, found = until_empty(step, tf.range(tf.size(codes)), root, 0, found)
+        return tf.unstack(found, axis=1)
+
+    def longest(self, codes, end, root):
+        """The length and number of the longest token at every code point; length 0 if none."""
+        places, lengths, ids = self.walk(codes, end, root)
+        longest = tf.math.unsorted_segment_max(lengths, places, tf.size(codes))
+        is_longest = lengths == tf.gather(longest, places)
+        places, lengths, ids = selected(is_longest, places[:, tf.newaxis], lengths, ids)
+        return (tf.scatter_nd(places, values, [tf.size(codes)]) for values in (lengths, ids))

@@ -1,26 +1,211 @@
-"""Splits texts into words."""
+"""Texts to words: the normalizers and pre-tokenizers of a `tokenizer.json`."""
 
 import functools
+import json
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.tokenizers.graph.precompiled import Precompiled, SentencePieceNormalizer
 from tf_transformer.tokenizers.graph.texts import (
     NUM_CODES,
+    CharacterMap,
     CharacterTable,
     Texts,
     characters_of,
     function_for,
     literal,
+    previous,
+    property_of_all,
     replaced,
     rows_of,
     selected,
     shared_pattern,
     starts_where,
+    unicode_tables,
+    until_empty,
     words_at,
 )
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+
+_BLANK = ord(" ")
+
+
+class Normalizer(tf.Module):
+    """What a "normalizer" describes, as a function of `Texts`."""
+
+    def __init__(self, part):
+        super().__init__(name="normalizer")
+        self._steps = _fused_steps(json.dumps(part))
+        # A SavedModel keeps the tables of these.
+        self.modules = [step for step in self._steps if isinstance(step, tf.Module)]
+
+    def __call__(self, texts):
+        """Normalize `Texts`."""
+        for step in self._steps:
+            texts = step(texts)
+        return texts
+
+
+# Adjacent maps of characters become one map. This takes longer than all else in reading a small
+# tokenizer, and the maps never change.
+@functools.lru_cache(maxsize=8)
+def _fused_steps(part):
+    steps = []
+    for step in _steps(json.loads(part)):
+        if steps and isinstance(step, CharacterMap) and isinstance(steps[-1], CharacterMap):
+            step = steps.pop().then(step)
+        steps.append(step)
+    return tuple(steps)
+
+
+def _steps(part):
+    return [] if part is None else function_for("normalizer", part, _NORMALIZERS)(part)
+
+
+def _bert(part):
+    steps = []
+    if part["clean_text"]:
+        steps += [_replacing("bert_removed"), _replacing("bert_space", _BLANK)]
+    if part["handle_chinese_chars"]:
+        steps.append(CharacterMap.surrounding(characters_of("chinese"), _BLANK))
+    strip_accents = part["strip_accents"]
+    if part["lowercase"] if strip_accents is None else strip_accents:
+        steps += [*_decomposed("nfd"), _replacing("nonspacing_mark")]
+    if part["lowercase"]:
+        steps.append(CharacterMap.named("lowercase"))
+    return steps
+
+
+def _decomposed(name):
+    return [CharacterMap.named(name), _put_in_order]
+
+
+def _replacing(name, code=None):
+    return CharacterMap.replacing(characters_of(name), code)
+
+
+def _on_strings(function):
+    return [lambda texts: texts.with_strings(function(texts.strings))]
+
+
+def _strip(part):
+    spaces = "".join(rf"\x{{{code:x}}}" for code in np.flatnonzero(characters_of("white_space")))
+    ends = [f"^[{spaces}]+"] * part["strip_left"] + [f"[{spaces}]+$"] * part["strip_right"]
+    return _on_strings(lambda strings: replaced(strings, "|".join(ends), "")) if ends else []
+
+
+def _replace(part):
+    pattern = shared_pattern(part, "normalizer")
+    return _on_strings(lambda strings: replaced(strings, pattern, part["content"]))
+
+
+_NORMALIZERS = {
+    "BertNormalizer": _bert,
+    "Lowercase": lambda _: [CharacterMap.named("lowercase")],
+    "NFC": lambda _: [*_decomposed("nfd"), Composition()],
+    "NFD": lambda _: _decomposed("nfd"),
+    "NFKC": lambda _: [*_decomposed("nfkd"), Composition()],
+    "NFKD": lambda _: _decomposed("nfkd"),
+    "Nmt": lambda _: [_replacing("nmt_removed"), _replacing("nmt_space", _BLANK)],
+    "Precompiled": lambda part: [Precompiled(part)],
+    "Prepend": lambda part: _on_strings(lambda x: tf.where(x == "", "", part["prepend"] + x)),
+    "Replace": _replace,
+    "SentencePiece": lambda part: [SentencePieceNormalizer(part)],
+    "Sequence": lambda part: [step for inner in part["normalizers"] for step in _steps(inner)],
+    "Strip": _strip,
+    "StripAccents": lambda _: [_replacing("combining_mark")],
+}
+
+
+_REMOVED = -1
+
+
+def _put_in_order(texts):
+    """Unicode's canonical ordering: sorts adjacent marks by their combining class."""
+    codes, rows = texts.codes
+    classes = _combining_classes().look_up(codes)
+    same_row = rows[1:] == rows[:-1]
+    is_out_of_order = (classes[1:] > 0) & (classes[1:] < classes[:-1]) & same_row
+
+    def put_in_order():
+        # A run is a character and the marks after it; only the marks change order.
+        run = tf.cumsum(tf.cast(starts_where((classes[1:] == 0) | ~same_row, codes), tf.int64))
+        keys = run * 256 + tf.cast(classes, tf.int64)
+        return tf.argsort(keys, stable=True)
+
+    order = tf.range(tf.size(codes))
+    order = tf.cond(tf.reduce_any(is_out_of_order), put_in_order, lambda: order)
+    places = None
+    if texts.source is not None:
+        # As in the Rust package, the first of the sorted marks is where the first was before; those
+        # that one character decomposes to, which the package calls added, share its place.
+        is_first = starts_where((texts.source[1:] != texts.source[:-1]) | ~same_row, codes)
+        number = tf.cumsum(tf.cast(tf.gather(is_first, order), tf.int32)) - 1
+        places = tf.gather(tf.where(is_first)[:, 0], number)
+    return texts.with_codes(tf.gather(codes, order), rows, places)
+
+
+@functools.cache
+def _combining_classes():
+    return CharacterTable(property_of_all("combining_class"))
+
+
+class Composition:
+    """Combines a letter with the marks that follow it if a composed character exists."""
+
+    # Unicode Standard Annex 15, section 1.3. The standard processes a text character by character.
+    # Here a text is split before every character that can never combine with the preceding one,
+    # and the resulting spans, mostly a letter with its marks, are processed in parallel.
+
+    def __init__(self):
+        first, second, composed = unicode_tables()["compositions"].T.astype(np.int64)
+        pairs = first * NUM_CODES + second
+        order = np.argsort(pairs)
+        self._pairs, self._composed = pairs[order], composed[order].astype(np.int32)
+        self._is_second = CharacterTable(np.isin(np.arange(NUM_CODES), second))
+
+    def __call__(self, texts):
+        """Decomposed texts in canonical order -> composed texts."""
+        codes, rows = texts.codes
+        is_second = tf.cast(self._is_second.look_up(codes), tf.bool)
+        composed = tf.cond(
+            tf.reduce_any(is_second),
+            lambda: self._compose(codes, rows, is_second),
+            lambda: (codes, rows),
+        )
+        return texts.with_codes(*composed)
+
+    def _compose(self, codes, rows, is_second):
+        classes = _combining_classes().look_up(codes)
+        is_new_row = starts_where(rows[1:] != rows[:-1], codes)
+        place = tf.cast(tf.where(is_new_row | ((classes == 0) & ~is_second))[:, 0], tf.int32)
+        end = tf.concat([place[1:], [tf.size(codes)]], axis=0)
+
+        def take_next(place, end, starter, starter_code, last, codes):  # of each span
+            code, its_class = tf.gather(codes, place), tf.gather(classes, place)
+            pair = tf.cast(starter_code, tf.int64) * NUM_CODES + tf.cast(code, tf.int64)
+            found = tf.minimum(tf.searchsorted(self._pairs, pair), len(self._pairs) - 1)
+            # A mark is blocked if a mark of the same or a higher class was kept before it.
+            joins = (tf.gather(self._pairs, found) == pair) & (its_class > last)
+            composed = tf.gather(self._composed, found)
+            codes = tf.tensor_scatter_nd_update(
+                codes,
+                tf.concat([starter[joins], place[joins]], axis=0)[:, tf.newaxis],
+                tf.concat([composed[joins], tf.fill(tf.shape(place[joins]), _REMOVED)], axis=0),
+            )
+            is_starter = ~joins & (its_class == 0)
+            starter = tf.where(is_starter, place, starter)
+            starter_code = tf.where(joins, composed, tf.where(is_starter, code, starter_code))
+            last = tf.where(joins, last, tf.where(is_starter, -1, its_class))
+            place += 1
+            return *selected(place < end, place, end, starter, starter_code, last), codes
+
+        none = tf.fill(tf.shape(place), -1)
+        *_, codes = until_empty(take_next, place, end, none, none, none, codes)
+        return selected(codes != _REMOVED, codes, rows)
+
 
 _OTHER, _LETTER, _NUMBER, _SPACE, _NEWLINE = range(5)
 _NONE = -1  # before the first and after the last character of a text
@@ -75,17 +260,17 @@ def _words(rules, texts):
     starts = tf.cast(tf.where(begins)[:, 0], tf.int32)  # [R]
     lengths = _next(starts, tf.size(codes)) - starts
     first, kind = tf.gather(is_first, starts), tf.gather(kinds, starts)
-    before = tf.where(first, _NONE, _previous(kind))
+    before = tf.where(first, _NONE, previous(kind))
     after = tf.where(_next(first, True), _NONE, _next(kind, _NONE))
-    follows_blank = ~first & tf.gather(_previous(codes == ord(" ")), starts)
+    follows_blank = ~first & tf.gather(previous(codes == _BLANK), starts)
     joins = follows_blank & _is_any(kind, rules.after_blank)
     joins |= (kind == _NEWLINE) & _is_any(before, (_OTHER, _SPACE))
     # Spaces between newlines are part of one word, unless a symbol took the newlines before them.
     is_between = (before == _NEWLINE) & (kind == _SPACE) & (after == _NEWLINE)
-    joins |= is_between & (_previous(before) != _OTHER)
+    joins |= is_between & (previous(before) != _OTHER)
     # The last of several spaces is a word of its own or a prefix, the last of several symbols not.
     is_prefix = (kind == _SPACE) | (lengths == 1) & ~joins
-    joins |= (kind == _LETTER) & _is_any(before, rules.prefixes) & _previous(is_prefix)
+    joins |= (kind == _LETTER) & _is_any(before, rules.prefixes) & previous(is_prefix)
     run = rows_of(lengths)
     is_new = begins & ~tf.gather(joins, run)
     is_new |= (kinds == _SPACE) & _next(begins & ~is_first & (kinds < _SPACE), False)
@@ -130,14 +315,8 @@ def _is_any(values, choices):
 
 
 def _next(values, last):
-    """The successor of each position; `last` if there is none."""
+    """The value after each; `last` if there is none."""
     return tf.concat([values[1:], tf.fill(tf.shape(values[:1]), last)], axis=0)
-
-
-def _previous(values, steps=1):
-    """The value `steps` positions before each position; zero or False if there is none."""
-    none = tf.zeros_like(values[:steps])
-    return tf.concat([none, values], axis=0)[: tf.size(values)]
 
 
 # A byte that never occurs in UTF-8 marks the ends of words.
@@ -151,10 +330,10 @@ def build_pre_tokenizer(part, is_start_kept=False):
     if part.get("prepend_scheme") == "first" and not is_start_kept:
         expected = "always or never with other steps"
         raise UnsupportedPart.of("pre_tokenizer.prepend_scheme", expected, "first")
-    return function_for("pre_tokenizer", part, _MAKERS)(part)
+    return function_for("pre_tokenizer", part, _PRE_TOKENIZERS)(part)
 
 
-def _sequence(part):
+def _pre_tokenizers_of(part):
     steps = [build_pre_tokenizer(inner) for inner in part["pretokenizers"]]
     # No step returns empty words, so this one, which splits nothing, is only needed alone.
     steps = [step for step in steps if step is not _not_empty] or [_not_empty]
@@ -262,13 +441,13 @@ def _byte_level(part):
     return split if part["add_prefix_space"] else words
 
 
-_MAKERS = {
+_PRE_TOKENIZERS = {
     "BertPreTokenizer": lambda _: _by_class(removed="white_space", isolated="bert_punctuation"),
     "ByteLevel": _byte_level,
     "Digits": _digits,
     "Metaspace": _metaspace,
     "Punctuation": _punctuation,
-    "Sequence": _sequence,
+    "Sequence": _pre_tokenizers_of,
     "Split": _split,
     "Whitespace": lambda _: _by_class(removed="white_space", run="word"),
     "WhitespaceSplit": lambda _: _by_class(removed="white_space"),
