@@ -166,7 +166,7 @@ FAULTS = [
             "functional/attention/test_scored.py",
         ),
         (
-            "functional/attention/cached.py",
+            "functional/attention/scaled_dot_product.py",
             "new = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)",
             "new = tf.expand_dims(slot + 1 + tf.range(tf.shape(q)[2]), 1)",
             "functional/attention/test_cached.py",
@@ -391,13 +391,13 @@ FAULTS = [
             "models/test_transformer_beams.py",
         ),
         (
-            "functional/attention/cached.py",
+            "functional/attention/scaled_dot_product.py",
             "begin=[0, 0, slot],",
             "begin=[0, 0, slot + 1],",
             "functional/attention/test_cached.py",
         ),
         (
-            "functional/attention/cached.py",
+            "functional/attention/scaled_dot_product.py",
             "slot + tf.shape(keys)[2] <= tf.shape(cache[0])[2]",
             "slot <= tf.shape(cache[0])[2]",
             "functional/attention/test_cached.py",
@@ -501,13 +501,13 @@ FAULTS = [
             "models/hugging_face/test_adapters.py",
         ),
         (
-            "layers/recompute.py",
+            "layers/encoder.py",
             "[_after(state, upstream[0]) for state in before]",
             "[_after(state, upstream[0]) for state in after]",
             "layers/test_recompute.py",
         ),
         (
-            "layers/recompute.py",
+            "layers/encoder.py",
             "if new is not old:",
             "if False:",
             "layers/test_recompute.py",

@@ -9,10 +9,7 @@ import tensorflow as tf
 
 
 def smoothed_cross_entropy(labels, logits, label_smoothing):
-    """-sum_v q(v) log softmax(logits)(v) with q = (1 - e) * one-hot + e / V, e = label_smoothing.
-
-    Szegedy et al. 2016, section 7; "Attention Is All You Need", section 5.4.
-    """
+    """-sum_v q(v) log softmax(logits)(v), q = (1 - e) * one-hot + e / V, e = label_smoothing."""
 
     # Equal to logsumexp(logits) - (1 - e) * logits[label] - e * mean(logits). The gradient, softmax
     # - q, is recomputed in one compiled pass, so the logits are the only B x T x V tensor kept. In
@@ -63,10 +60,7 @@ def _is_in_range(labels, logits):
 
 
 def symmetric_divergence(logits):
-    """KL(p || q) + KL(q || p) for p and q, the softmax of the first and second half of the rows.
-
-    Twice equation 2 of Liang et al. 2021, "R-Drop".
-    """
+    """KL(p || q) + KL(q || p) for p and q, the softmax of the first and second half of the rows."""
 
     # With d, the difference between the halves' logits, this is E_p[d] - E_q[d]. The gradient of
     # the first half is p (d - E_p[d]) + p - q; for the second half, swap the halves.
@@ -79,10 +73,7 @@ def symmetric_divergence(logits):
 
 
 def softened_divergence(logits, teacher_logits, temperature=1.0):
-    """temperature^2 KL(softmax(teacher / temperature) || softmax(student / temperature)).
-
-    Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", section 2.
-    """
+    """temperature^2 KL(softmax(teacher / temperature) || softmax(student / temperature))."""
     logits, teacher_logits = (
         tf.nn.log_softmax(tf.cast(x, tf.float32) / temperature) for x in (logits, teacher_logits)
     )

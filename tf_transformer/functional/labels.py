@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.tracing import in_xla_program
+from tf_transformer.functional.ids import in_xla_program
 
 
 class Labels(NamedTuple):
@@ -100,9 +100,8 @@ def _of_shape(x, logits, name):
     own = x.shape[:-1] if longer else x.shape
     if not shape.is_compatible_with(own):
         expected = f"the shape of y_pred {logits.shape} without its last axis, or with 1 there"
-        raise ArgumentError(
-            name, expected, x.shape, "For one-hot labels pass tf.argmax(y_true, -1)."
-        )
+        remedy = "For one-hot labels pass tf.argmax(y_true, -1)."
+        raise ArgumentError(name, expected, x.shape, remedy)
     if own.is_fully_defined() and shape.is_fully_defined():
         return tf.squeeze(x, -1) if longer else x
     expected = tf.shape(logits)[:-1]

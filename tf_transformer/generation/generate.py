@@ -160,16 +160,16 @@ def _start(model, inputs, start_id, beam_size):
         raise ArgumentError("start_id", expected, start_id)
     if not isinstance(inputs, tf.RaggedTensor):
         inputs = tf.convert_to_tensor(inputs)
-    error = ArgumentError("inputs", "at least one token of each prompt", "none")
+    error = ("inputs", "at least one token of each prompt", "none")
     if inputs.shape[1] == 0:
-        raise error
+        raise ArgumentError(*error)
     state = model.start(inputs[:, 1:], 0, beam_size)
     first = tf.cast(inputs[:, :1], tf.int32)
     if isinstance(first, tf.RaggedTensor):
         is_there = tf.reduce_all(first.row_lengths() > 0)
-        first = asserted(first.to_tensor(shape=(None, 1)), is_there, error)
+        first = asserted(first.to_tensor(shape=(None, 1)), is_there, *error)
     elif model.pad_id is not None:
-        first = asserted(first, tf.reduce_all(first != model.pad_id), error)
+        first = asserted(first, tf.reduce_all(first != model.pad_id), *error)
     first = tf.squeeze(first, 1)
     prompt_lengths = tf.math.count_nonzero(state["prompt"] >= 0, axis=1, dtype=tf.int32)
     return model.prefill(state, first), first, prompt_lengths
@@ -181,8 +181,8 @@ def _checked_limits(model, limits, prompt_lengths, is_default):
     name = "pe_target" if isinstance(model, Transformer) else "max_position"
     if is_default:
         limits = tf.minimum(limits, config[name] - 1)
-    error = ArgumentError("max_length", "more tokens than in every prompt", "fewer")
-    limits = asserted(limits, tf.reduce_all(limits > prompt_lengths), error)
+    error = ("max_length", "more tokens than in every prompt", "fewer")
+    limits = asserted(limits, tf.reduce_all(limits > prompt_lengths), *error)
     expected = f"at most {config[name]} tokens after the first ({name}), the model's positions"
-    error = ArgumentError("max_length, max_new_tokens", expected, "more")
-    return asserted(limits, tf.reduce_all(limits <= config[name]), error)
+    error = ("max_length, max_new_tokens", expected, "more")
+    return asserted(limits, tf.reduce_all(limits <= config[name]), *error)

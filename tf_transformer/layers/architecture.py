@@ -97,12 +97,9 @@ class Architecture:
         for field, (home, kind) in _PARTS.items():
             part = getattr(self, field)
             if not isinstance(part, kind):
-                raise ArgumentError(
-                    field,
-                    f"a part of {home.__name__.removeprefix('tf_transformer.')}, "
-                    f"such as {home.__all__[0]}()",
-                    f"{part!r}",
-                )
+                where = home.__name__.removeprefix("tf_transformer.")
+                expected = f"a part of {where}, such as {home.__all__[0]}()"
+                raise ArgumentError(field, expected, f"{part!r}")
         if not {"training", "tokens"} <= set(inspect.signature(self.norm.call).parameters):
             expected = "a layer with call(inputs, training, tokens), such as LayerNorm()"
             raise ArgumentError("norm", expected, f"{self.norm!r}")
@@ -129,12 +126,9 @@ class Architecture:
         if positions is None:
             positions = self.positions.copy(options.get("dtype")).for_layer()
         elif _described(positions) != _described(self.positions):
-            raise ArgumentError(
-                "positions",
-                f"None or a part like the architecture's, {_described(self.positions)}",
-                _described(positions),
-                "Pass Architecture(positions=...).",
-            )
+            expected = f"None or a part like the architecture's, {_described(self.positions)}"
+            remedy = "Pass Architecture(positions=...)."
+            raise ArgumentError("positions", expected, _described(positions), remedy)
         heads = attributes(self, "share_qk", "window")
         return self.cross_attention(d_model, num_heads, positions=positions, **heads, **options)
 
@@ -206,9 +200,8 @@ def _part(field, config):
     name, (home, _) = config.pop("part", None), _PARTS[field]
     names = [name for name in home.__all__ if getattr(home, name) not in _BASES]
     if name not in names:
-        raise ArgumentError(
-            field, f"a part among {', '.join(names)}", f"{name!r}{did_you_mean(name, names)}"
-        )
+        got = f"{name!r}{did_you_mean(name, names)}"
+        raise ArgumentError(field, f"a part among {', '.join(names)}", got)
     part = getattr(home, name)
     settings = [x for x in inspect.signature(part).parameters if x not in ("args", "kwargs")]
     for setting in config:

@@ -32,16 +32,12 @@ class WholeState:
         return children
 
     def get_build_config(self):
-        """See `keras.layers.Layer`; also which sublayers are frozen or have adapters.
-
-        `trainable` has the sublayers that differ from their parent. With `adapters`, single weights
-        of a layer are frozen: `trainable_weights` has a bool for each.
-        """
+        """See `keras.layers.Layer`; also which sublayers are frozen or have adapters."""
         config = super().get_build_config()
         if config is None:
             return None
         found = {"trainable": _differences(self, True), "adapters": dict(_adapters(self))}
-        if found["adapters"]:
+        if found["adapters"]:  # which freeze single weights of a layer
             found["trainable_weights"] = [weight.trainable for weight in self.weights]
         return {**config, **{name: value for name, value in found.items() if value}}
 
@@ -129,12 +125,9 @@ class NotesLayer(WholeState):
                 )
             kwargs[name] = value
         if len(getattr(kwargs.get("training"), "shape", ())):  # `layer(x, mask)`
-            raise ArgumentError(
-                "training",
-                "a bool or None",
-                f"a tensor of shape {tuple(kwargs['training'].shape)}",
-                "Pass a mask by name: mask=...",
-            )
+            got = f"a tensor of shape {tuple(kwargs['training'].shape)}"
+            remedy = "Pass a mask by name: mask=..."
+            raise ArgumentError("training", "a bool or None", got, remedy)
         for name in with_mask:
             tensor = args[0] if args and name == names[0] else kwargs.get(name)
             mask = getattr(tensor, "_keras_mask", None)

@@ -145,9 +145,8 @@ class ComplexDropout(ComplexLayer):
 class ComplexLayerNorm(ComplexLayer):
     """Normalize the real and the imaginary part separately, each with its own scale and shift.
 
-    LayerNorm(Re x) + i LayerNorm(Im x), see `LayerNorm` for each. Differs from Wang et al. 2020,
-    appendix B, which also normalizes the parts separately, but over the batch. The code published
-    with it has layer normalization, with one scale and shift for both parts.
+    LayerNorm(Re x) + i LayerNorm(Im x), see `LayerNorm`. Differs from Wang et al. 2020, appendix B,
+    which normalizes over the batch, and from their code, which has one scale for both parts.
 
     Args:
         epsilon: float, added to the variances.
@@ -224,8 +223,7 @@ class ComplexToReal(NotesLayer, keras.layers.Layer):
     """A real dense layer over the real and imaginary parts side by side.
 
     s([Re x, Im x] W + b) with a real matrix W (2 D, F), as in the code for text classification
-    published with Wang et al. 2020. Its code for translation projects the squared moduli instead,
-    which loses the phase.
+    published with Wang et al. 2020; its translator projects squared moduli, which have no phase.
 
     Args:
         units: int, F; if it is not positive, a ValueError is raised.
@@ -295,9 +293,8 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
         ValueError: If a size is not a positive integer, a scheme is unknown, ids are not whole
             numbers, or, in eager mode, out of range; see `TokenEmbedding` for graphs.
 
-    Differs from the paper: section 3.1 swaps the parameters of the two ways of sharing; table 4 has
-    them as here. The paper reduces phases modulo 2 pi after each step, which does not change the
-    embedding.
+    Differs from the paper, which also reduces phases modulo 2 pi after each step. Its section 3.1
+    swaps the two ways of sharing; table 4 has them as here.
 
     Example:
         >>> embedding = ComplexEmbedding(11, 8, frequencies="word-sharing", phases="zero")

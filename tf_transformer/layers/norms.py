@@ -6,7 +6,7 @@ Axes: B batch, T length, D width; the leading axes are "...", or M rows when fla
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.tracing import wide_dtype
+from tf_transformer.functional.ids import wide_dtype
 
 __all__ = ["BatchNorm", "LayerNorm", "NaiveBatchNorm", "RMSNorm"]
 
@@ -159,11 +159,10 @@ class BatchNorm(keras.layers.BatchNormalization):
         mask: the same, used if `tokens` is None; by default the Keras mask of `inputs`.
 
     Returns:
-        (..., D), in the layer's compute dtype; statistics are float32 (float64 for float64).
+        (..., D); for dtypes see `LayerNorm`.
 
     Raises:
-        tf.errors.InvalidArgumentError: If a training batch has no token. XLA cannot raise
-            errors; there the mean is 0.
+        tf.errors.InvalidArgumentError: If a training batch has no token; in XLA the mean is 0.
 
     Example:
         >>> x = tf.constant([[[1.0, 5.0], [3.0, 7.0], [99.0, 99.0]]])

@@ -60,11 +60,7 @@ class Residual:
     final_norm = False
 
     def join(self, x, sublayer, norm, dropout):
-        """Return the output of a sublayer, joined to its input `x` (B, T, D).
-
-        `sublayer`, `norm` and `dropout` are functions of a tensor (B, T, D), which return another.
-        Attention weights, and the cache in `step`, are those of the last call of `sublayer`.
-        """
+        """The output of a sublayer, joined to `x`; all arguments are functions of (B, T, D)."""
         raise NotImplementedError
 
     def __call__(self, x, sublayer, norm, dropout, training=None, tokens=None):

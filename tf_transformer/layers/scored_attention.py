@@ -47,16 +47,10 @@ class MultiplicativeAttention(ScoredAttention):
 
     Call arguments:
         q, k, v: float tensors (..., T, D), (..., S, D) and (..., S, D_v).
-        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (..., T, S); see `functional.attention.masks.blocked_scores`.
-        return_attention_weights: False returns None instead of the weights, which are not kept.
-        causal: bool, True also blocks every key that comes after its query.
-        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
-            by default the Keras masks of `k` and `v`.
+        mask, return_attention_weights, causal, k_mask, v_mask: see `MultiHeadAttention`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits
-        the Keras mask of `q`, which blocks nothing.
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None.
 
     Raises:
         ValueError: If queries and keys have different widths, other sizes do not match, or the mask

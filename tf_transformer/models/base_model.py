@@ -65,10 +65,7 @@ class BaseModel(WholeState, keras.Model):
         return super().make_train_function(force)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Build with the batch of one replica, not with the mean of all as in Keras.
-
-        A mean of ids is float, and batches of different sizes have none.
-        """
+        """Build with the batch of one replica; Keras takes a mean, which ids do not have."""
         if iterator is not None and self._distribute_strategy is not None:
             local_results = self._distribute_strategy.experimental_local_results
             _, _, batches = next(iter(iterator))
@@ -86,12 +83,8 @@ class BaseModel(WholeState, keras.Model):
         return super().fit(*args, **kwargs)
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
-        """Save as `.keras`: see `keras.Model`.
-
-        Raises:
-            ValueError: If the model is quantized, or the name ends in anything else: Keras 3.15
-                writes HDF5 files of such models, but cannot read them.
-        """
+        """Save as `.keras`, see `keras.Model`; other names raise a ValueError."""
+        # Keras 3.15 writes HDF5 files of such models, but cannot read them.
         if zipped is not False and not str(filepath).startswith("hf://"):
             _check_file(filepath)
         self._check_float()
@@ -103,12 +96,7 @@ class BaseModel(WholeState, keras.Model):
         super().save_own_variables(store)
 
     def load_weights(self, filepath, skip_mismatch=False, **kwargs):
-        """See `keras.Model`.
-
-        Raises:
-            ValueError: Also if the file has more weights than the model, as from a model with more
-                layers, and `skip_mismatch` is False. Keras would ignore them.
-        """
+        """See `keras.Model`; further weights, which Keras would ignore, raise a ValueError."""
         is_whole = str(filepath).endswith(".weights.h5") and Path(filepath).is_file()
         if is_whole and self.built and not skip_mismatch:
             names = []
@@ -116,12 +104,9 @@ class BaseModel(WholeState, keras.Model):
                 file.visititems(lambda name, x: names.append(name) if hasattr(x, "shape") else None)
             found = sum(not name.startswith("optimizer/") for name in names)
             if found > len(self.weights):
-                raise ArgumentError(
-                    "filepath",
-                    f"the {len(self.weights)} weights of this model",
-                    f"{found} in {filepath}",
-                    "Create the model with the sizes of the saved one.",
-                )
+                expected = f"the {len(self.weights)} weights of this model"
+                remedy = "Create the model with the sizes of the saved one."
+                raise ArgumentError("filepath", expected, f"{found} in {filepath}", remedy)
         super().load_weights(filepath, skip_mismatch, **kwargs)
 
     def export(
@@ -146,12 +131,9 @@ class BaseModel(WholeState, keras.Model):
     def _check_float(self):
         """Refuse int8 weights, whose files Keras cannot read."""
         if any(weight.dtype == "int8" for weight in self.weights):
-            raise ArgumentError(
-                "model",
-                "float weights, since Keras cannot read files and copies of a quantized model",
-                "int8",
-                "Save the original, and quantize it again.",
-            )
+            reason = "since Keras cannot read files and copies of a quantized model"
+            remedy = "Save the original, and quantize it again."
+            raise ArgumentError("model", f"float weights, {reason}", "int8", remedy)
 
     def _build_first(self):
         if self._is_traced or (self.input_signature is None and not self._has_built_layers()):
@@ -174,12 +156,8 @@ class BaseModel(WholeState, keras.Model):
 def _check_file(path):
     """Refuse all names but `.keras`."""
     if not str(path).endswith(".keras"):
-        raise ArgumentError(
-            "filepath",
-            'a name that ends in ".keras"',
-            f'"{path}"',
-            f'For the weights alone use save_weights("{Path(path).stem}.weights.h5").',
-        )
+        remedy = f'For the weights alone use save_weights("{Path(path).stem}.weights.h5").'
+        raise ArgumentError("filepath", 'a name that ends in ".keras"', f'"{path}"', remedy)
 
 
 @contextlib.contextmanager
@@ -227,8 +205,7 @@ def checked_max_length(max_length, most, name):
     """Check the number of steps against the positions of a model."""
     expected = f"at most {most} ({name}), the decoder's number of positions"
     if tf.is_tensor(max_length):
-        error = ArgumentError("max_length", expected, "more")
-        return asserted(max_length, max_length <= most, error)
+        return asserted(max_length, max_length <= most, "max_length", expected, "more")
     if max_length > most:
         raise ArgumentError("max_length", expected, max_length)
     return max_length
@@ -267,11 +244,7 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
         return -100 if self.pad_id is None else self.pad_id
 
     def step(self, tokens, state):
-        """Read one token per row, integer (B * K,), the start token first, and predict the next.
-
-        The state is from `start`, then from the last `step`. Returns `(logits, state)`: float
-        tensor (B * K, V), and the state for the next step.
-        """
+        """Read one token per row, (B * K,), and predict the next: `(logits, state)`, (B * K, V)."""
         position, lineage = state["position"], state["lineage"]
         batch, beams, length = tf.unstack(tf.shape(lineage))
         rows = tf.range(beams)
@@ -297,11 +270,7 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
         return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
 
     def resize(self, state, kept, room):
-        """Return the state of some sentences, with larger caches, for `decode_loop`.
-
-        `kept`, int32 (B',), are the indices of those to keep; `room`, an int or int32 (), is
-        the number of tokens per sentence that the caches have room for, unless they have more.
-        """
+        """The state of the sentences `kept`, int32 (B',), with caches for `room` tokens or more."""
         state = tf.nest.map_structure(
             lambda x: x if x.shape.rank == 0 else tf.gather(x, kept), state
         )

@@ -37,13 +37,10 @@ def check_vocabulary(model, tokenizer, name="tokenizer"):
     """Check that a model has a row for each token; more rows are harmless."""
     rows = min(_sizes(model.get_config()).values())
     if rows < tokenizer.vocab_size:
-        raise ArgumentError(
-            name,
-            f"at most {rows} tokens, as many as the model has rows of embeddings",
-            tokenizer.vocab_size,
-            "Use the vocabulary that the model was trained with; `with_vocab_size` makes "
-            "a model for added tokens.",
-        )
+        expected = f"at most {rows} tokens, as many as the model has rows of embeddings"
+        remedy = "Use the vocabulary that the model was trained with; `with_vocab_size` makes a "
+        remedy += "model for added tokens."
+        raise ArgumentError(name, expected, tokenizer.vocab_size, remedy)
 
 
 def with_vocab_size(model, vocab_size, target_vocab_size=None):
@@ -83,9 +80,8 @@ def with_vocab_size(model, vocab_size, target_vocab_size=None):
     if not model.built:
         raise ArgumentError("model", "a built model", "one without weights", "Call build().")
     if any(weight.dtype == "int8" for weight in model.weights):
-        raise ArgumentError(
-            "model", "weights in floating point", "int8", "Add the tokens before you quantize."
-        )
+        remedy = "Add the tokens before you quantize."
+        raise ArgumentError("model", "weights in floating point", "int8", remedy)
     if target_vocab_size is not None and "target_vocab_size" not in sizes:
         expected = f"None for a {type(model).__name__}, which has one vocabulary"
         raise ArgumentError("target_vocab_size", expected, target_vocab_size)
@@ -94,12 +90,9 @@ def with_vocab_size(model, vocab_size, target_vocab_size=None):
         new["target_vocab_size"] = target_vocab_size
     for name, size in sizes.items():
         if not isinstance(new[name], int) or new[name] < size:
-            raise ArgumentError(
-                name.removeprefix("input_"),
-                f"an integer of at least {size}, the model's",
-                f"{new[name]!r}",
-                "Every token must keep its row.",
-            )
+            argument, remedy = name.removeprefix("input_"), "Every token must keep its row."
+            expected = f"an integer of at least {size}, the model's"
+            raise ArgumentError(argument, expected, f"{new[name]!r}", remedy)
     inner = {"config": {**config["config"], **new}} if "config" in config else new
     larger = type(model).from_config({**config, **inner})
     larger.build_from_config(model.get_build_config())  # also restores which layers are frozen

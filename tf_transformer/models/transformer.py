@@ -94,9 +94,8 @@ class Transformer(DecodingModel):
     ):
         super().__init__(**kwargs)
         if share_embeddings not in (True, False, "inputs"):
-            raise ArgumentError(
-                "share_embeddings", 'True, False or "inputs"', f"{share_embeddings!r}"
-            )
+            expected = 'True, False or "inputs"'
+            raise ArgumentError("share_embeddings", expected, f"{share_embeddings!r}")
         if share_embeddings and input_vocab_size != target_vocab_size:
             got = f"input_vocab_size={input_vocab_size} and target_vocab_size={target_vocab_size}"
             raise ArgumentError("share_embeddings", "one joint vocabulary", got)
@@ -188,8 +187,8 @@ class Transformer(DecodingModel):
 
         Args:
             inp: integer tensor (B, S), source ids.
-            max_length: int or scalar int32 tensor L, the maximum number of steps; a ValueError is
-                raised if it is larger than `pe_target`. With 0, `resize` sets it later.
+            max_length: int or scalar int32 tensor L, the maximum number of steps, at most
+                `pe_target`; with 0, `resize` sets it later.
             beam_size: int K, the number of rows per sentence; they are adjacent.
         """
         max_length = checked_max_length(max_length, self._arguments["pe_target"], "pe_target")

@@ -24,7 +24,7 @@ from tf_transformer.export.compile_for import (
 )
 from tf_transformer.export.saving import save_module
 from tf_transformer.functional.attention.masks import create_padding_mask
-from tf_transformer.functional.tracing import has_accelerator
+from tf_transformer.functional.ids import has_accelerator
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.decoding import without_unused_ids
 from tf_transformer.generation.rules import IMPOSSIBLE, check_range

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.functional.tracing import wide_dtype
+from tf_transformer.functional.ids import wide_dtype
 
 
 def shape_of(x):
@@ -252,12 +252,10 @@ def of_pairs(grid, x):
 
 
 def recompute(attend, grid, inputs, constants=None, *, width, per_queries=lambda j: None):
-    """Attention (..., T, `width`) in blocks of heads and queries, recomputed in the backward pass.
-
-    `attend(i, j, once, **parts)` is the output (r, t, `width`) of block `i` of the heads and `j` of
-    the queries; `once = per_queries(j)` is computed once per block of queries, for all heads.
-    `inputs` and, without a gradient, `constants` have a `Part` for each name.
-    """
+    """Attention (..., T, `width`) in blocks of heads and queries, recomputed backward."""
+    # `attend(i, j, once, **parts)` is the output (r, t, `width`) of block `i` of the heads and `j`
+    # of the queries; `once = per_queries(j)` is computed for all heads. `inputs` and, without a
+    # gradient, `constants` have a `Part` for each name.
 
     def parts_of(tensors, i, j):
         pairs = zip(inputs.items(), tensors, strict=True)

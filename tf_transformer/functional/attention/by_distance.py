@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.blocks import shape_of
-from tf_transformer.functional.tracing import wide_dtype
+from tf_transformer.functional.ids import wide_dtype
 
 
 class ByDistance(tf.experimental.ExtensionType):

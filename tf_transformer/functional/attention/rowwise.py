@@ -31,11 +31,9 @@ from tf_transformer.functional.dropout import dropout_factors, fold_in
 def attend_by_rows(
     grid, q, k, v, blocked, bias, dropout, offset, keys_of=of_heads, future=lambda j: None
 ):
-    """Softmax attention in blocks of heads and queries, each recomputed for its gradient.
-
-    `offset(j)` is the position of the first key minus that of block j's first query, `future(j)` is
-    None or (t, S), added to the scores, and `keys_of` says how `k` and `v` are cut.
-    """
+    """Softmax attention in blocks of heads and queries, each recomputed for its gradient."""
+    # `offset(j)` is the position of the first key minus that of block j's first query, `future(j)`
+    # is None or (t, S), added to the scores, and `keys_of` says how `k` and `v` are cut.
     inputs = {"q": of_queries(grid, q), "k": keys_of(grid, k), "v": keys_of(grid, v)}
     constants = {} if blocked is None else {"blocked": of_pairs(grid, blocked)}
     if isinstance(bias, ByDistance):
@@ -78,11 +76,7 @@ _STRIPES = 8
 
 
 def rowwise_attention(q, k, v, blocked, bias, *, causal, dropout, most_scores):
-    """Attention with only a few of the T x S scores in memory, which the backward pass recomputes.
-
-    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost". A bias tensor has the rank of
-    `q`. Softmax rows are independent, so a block of rows with all their keys is complete.
-    """
+    """Attention with few of the T x S scores in memory, recomputed backward; Chen et al. 2016."""
     length, source = q.shape[-2], k.shape[-2]
     if causal and None in (length, source):
         causal, blocked = False, blocked_or_future(blocked, True, q, k)

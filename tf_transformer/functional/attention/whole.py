@@ -13,7 +13,7 @@ from tensorflow.compiler.tf2xla.python import xla
 from tf_transformer.functional.attention.blocks import merge_leading, shape_of
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.dropout import dropout_factors
-from tf_transformer.functional.tracing import wide_dtype
+from tf_transformer.functional.ids import wide_dtype
 
 
 def as_factor(x, compiled):

@@ -23,11 +23,10 @@ from tf_transformer.functional.attention.whole import as_factor
 
 
 class _Tiles:
-    """Tiles of t queries, each with the keys from `before` positions before its first query on.
+    """Tiles of t queries, each with the keys from `before` positions before its first query on."""
 
-    Queries and keys are padded, so that all tiles look alike: the distance s - t of a pair depends
-    only on its place in the tile. Padded keys are blocked.
-    """
+    # Queries and keys are padded, so that the distance of a pair depends only on its place in the
+    # tile. Padded keys are blocked.
 
     def __init__(self, length, source, window, causal, query_block):
         self.length, self.source = length, source
@@ -85,11 +84,9 @@ def _padded(x, axis, before, length, fill=0):
 
 
 def _in_window(grid, x):
-    """Padded keys or values (..., S', W): each tile needs the rows that it reaches, (r, s, W).
-
-    A row of the gradient is complete once the last tile that reaches it is done, so that only the
-    rows of one tile are carried along.
-    """
+    """Padded keys or values (..., S', W): each tile needs the rows that it reaches, (r, s, W)."""
+    # A row of the gradient is complete once the last tile that reaches it is done, so that only the
+    # rows of one tile are carried along.
     x, size = merge_leading(x), grid.queries.size
     width = x.shape[-1]
 
@@ -127,13 +124,9 @@ def _rows(x, start, size):
 def windowed_attention(
     q, k, v, blocked, bias, *, window, causal, dropout, query_block, most_scores, compiled=False
 ):
-    """Attention to the keys at most `window` positions away, without the other scores.
-
-    "Attention Is All You Need", section 4 and table 1, "Self-Attention (restricted)", with `window`
-    keys on each side of the query. The queries are split into tiles of t, each with the t + 2
-    `window` keys it can reach, or t + `window` with `causal`. A query without a free key averages
-    all values, as in `whole_attention`, but without dropout.
-    """
+    """Attention to the keys at most `window` positions away, "Self-Attention (restricted)"."""
+    # "Attention Is All You Need", section 4 and table 1. A query without a free key averages all
+    # values, as in `whole_attention`, but without dropout.
     tiles = _Tiles(shape_of(q)[-2], shape_of(k)[-2], window, causal, query_block)
     blocked_by_mask, blocked = blocked, tiles.blocked(blocked)  # (..., M t, s)
     near, one_head, offset = bias, False, -tiles.before

@@ -1,4 +1,4 @@
-"""The BERT model, loading and saving it, and a table of its parameters.
+"""The BERT model and its inputs, loading and saving it, and a table of its parameters.
 
 Axes: B batch, T length, N heads, D hidden size, L layers, M tokens.
 """
@@ -9,11 +9,18 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # no public name
 
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
-from tf_transformer.functional.tracing import in_xla_program, portable_positions
+from tf_transformer.functional.ids import (
+    as_ids,
+    asserted,
+    dense,
+    in_xla_program,
+    portable_positions,
+)
 from tf_transformer.layers.architecture import Architecture, with_architecture
 from tf_transformer.layers.base_layer import NotesLayer, TakesIds
 from tf_transformer.models.base_model import BaseModel, check_merged
@@ -27,8 +34,9 @@ from tf_transformer.models.bert.bert_config import FAMILIES, BertConfig
 from tf_transformer.models.bert.checkpoints.files import copy_side_files
 from tf_transformer.models.bert.checkpoints.loading import Checkpoint, save_folder
 from tf_transformer.models.bert.encoder import BertEmbeddings, BertEncoder
-from tf_transformer.models.bert.text_inputs import INPUTS, checked_inputs, dense_inputs
 
+INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+_EXPECTED = "a dict of input_ids and optionally token_type_ids and attention_mask"
 # Parts of a model that a checkpoint may lack.
 _ON_TOP = (
     "bert/pooler/",
@@ -39,6 +47,68 @@ _ON_TOP = (
     "classifiers/",
     "discriminator_predictions/",
 )
+
+
+def dense_inputs(inputs, pad_id=0):
+    """Convert the inputs of `Bert` to a dict of dense integer tensors; None counts as missing."""
+    if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
+        got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
+        raise ArgumentError("inputs", _EXPECTED, got)
+    ids = inputs["input_ids"]
+    if isinstance(ids, tf.RaggedTensor):
+        inputs = {**inputs, "input_ids": ids.to_tensor(pad_id)}
+    found = {
+        name: _mask(x) if name == "attention_mask" else as_ids(x, name)
+        for name, x in inputs.items()
+        if x is not None
+    }
+    if isinstance(ids, tf.RaggedTensor):  # the mask ends where the rows end
+        keep = tf.sequence_mask(ids.row_lengths(), tf.shape(found["input_ids"])[1], tf.int32)
+        mask = found.get("attention_mask")
+        if mask is not None:
+            while len(keep.shape) < len(mask.shape):
+                keep = tf.expand_dims(keep, 1)  # (B, 1, T), of keys
+            keep *= tf.cast(mask, tf.int32)
+        found["attention_mask"] = keep
+    return found
+
+
+def _mask(mask):
+    """Convert an attention mask to a dense tensor; float is refused, since its 1.0 would block."""
+    mask = dense(mask, "attention_mask")
+    dtype = tf.as_dtype(mask.dtype)
+    if dtype.is_floating and in_symbolic_scope() and not isinstance(mask, keras.KerasTensor):
+        return tf.cast(mask, tf.int32)  # Keras's placeholder for the mask
+    if not (dtype.is_integer or dtype.is_bool):
+        remedy = "An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32)."
+        raise ArgumentError("attention_mask", "integers", dtype.name, remedy)
+    return mask
+
+
+def checked_inputs(inputs):
+    """`(ids, types, mask)`: two int32 or int64 (B, T); None, or bool, True = may attend."""
+    inputs = dense_inputs(inputs)
+    if set(inputs) - set(INPUTS):
+        raise ArgumentError("inputs", _EXPECTED, sorted(inputs))
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    types = inputs.get("token_type_ids", tf.zeros_like(ids))
+    ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
+    if mask is not None:
+        ranks["attention_mask"] = (mask, (2, 3, 4))
+    for name, (tensor, allowed) in ranks.items():
+        fits = tensor.shape.rank in allowed and tensor.shape[-1:].is_compatible_with(ids.shape[-1:])
+        if not fits or not tensor.shape[:1].is_compatible_with(ids.shape[:1]):
+            got = f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}"
+            raise ArgumentError(name, "a shape that matches input_ids (batch, length)", got)
+    if mask is not None and not mask.dtype.is_bool:
+        fits = tf.reduce_all((mask == 0) | (mask == 1))
+        expected = "1 for what may be attended to and 0 for the rest"
+        remedy = "A mask to add to scores has 0 = may attend: pass tf.cast(mask == 0, tf.int32)."
+        mask = asserted(mask, fits, "attention_mask", expected, "other numbers", remedy)
+    if ids.shape[1] == 0:
+        expected = "at least one token for each text, such as [CLS]"
+        raise ArgumentError("input_ids", expected, f"shape {tuple(ids.shape)}")
+    return ids, types, None if mask is None else tf.cast(mask, tf.bool)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -68,12 +138,9 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         if isinstance(architecture, Architecture):  # anything else: see ConfiguredLayer
             sizes = architecture.num_groups, architecture.embedding_size
             if any(sizes):
-                raise ArgumentError(
-                    "architecture",
-                    "num_groups and embedding_size to be None, since the config has "
-                    "num_hidden_groups and embedding_size",
-                    f"{sizes[0]} and {sizes[1]}",
-                )
+                expected = "num_groups and embedding_size to be None, since the config has "
+                expected += "num_hidden_groups and embedding_size"
+                raise ArgumentError("architecture", expected, f"{sizes[0]} and {sizes[1]}")
             for name in ("attention_bias", "scale_embeddings", "embedding_norm"):
                 if getattr(architecture, name) != getattr(Architecture, name):
                     expected = f"the default {name}: BERT has its own embeddings and biases"
@@ -133,11 +200,9 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
                 differences are listed.
         """
         if "architecture" in changes:
-            raise ArgumentError(
-                "architecture",
-                f"none for {cls.__name__}.from_pretrained, since a checkpoint has one already",
-                f"{changes['architecture']!r}",
-            )
+            expected = f"none for {cls.__name__}.from_pretrained, since a checkpoint has one "
+            expected += "already"
+            raise ArgumentError("architecture", expected, f"{changes['architecture']!r}")
         names = {field.name for field in dataclasses.fields(BertConfig)} & changes.keys()
         fields = {name: changes.pop(name) for name in names}
         checkpoint = Checkpoint(path, fields, ignored_fields)

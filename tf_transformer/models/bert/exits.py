@@ -12,12 +12,11 @@ import tensorflow as tf
 from tf_transformer.distribution.worker_share import global_mean
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.cross_entropy import softened_divergence
+from tf_transformer.functional.ids import in_xla_program
 from tf_transformer.functional.labels import ignore_class_of, read_labels
-from tf_transformer.functional.tracing import in_xla_program
-from tf_transformer.models.bert.bert import BertWithHead
+from tf_transformer.models.bert.bert import BertWithHead, dense_inputs
 from tf_transformer.models.bert.heads import classifier, classifier_dropout
 from tf_transformer.models.bert.sentence_encoder import pool_tokens, read_pooling, write_pooling
-from tf_transformer.models.bert.text_inputs import dense_inputs
 
 TEMPERATURE = 2.0  # of the last exit's predictions, which teach the others
 
@@ -125,9 +124,8 @@ class BertWithExits(BertWithHead):
 
         A text leaves after the first layer that predicts the same class as the `patience` layers
         before (PABEE), or whose probabilities have less than `entropy` (Xin et al. 2020,
-        "DeeBERT"). The layers above compute only the remaining texts; in PABEE's code, a whole
-        batch has to agree. In an XLA program, the whole batch continues until all texts have an
-        answer: the same, except that a row without a token may get none: zeros, 0 layers.
+        "DeeBERT"). The layers above compute only the remaining texts; in an XLA program the whole
+        batch, where a row without a token may get no answer: zeros, 0 layers.
 
         Args:
             inputs: see the call arguments; a mask must have rank 2.

@@ -14,10 +14,9 @@ import tensorflow as tf
 from tf_transformer.distribution.worker_share import global_mean
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.models.base_model import BaseModel
-from tf_transformer.models.bert.bert import BertWithHead
+from tf_transformer.models.bert.bert import BertWithHead, dense_inputs
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.config_files import POOLING, check_fields, read_json
-from tf_transformer.models.bert.text_inputs import dense_inputs
 
 _MODES = {
     "pooling_mode_mean_tokens": "mean",
@@ -71,12 +70,9 @@ def read_pooling(path):
         raise ArgumentError("path", expected, modules) from error
     known = ["Transformer", "Pooling", "Normalize"]
     if own or kinds not in (known, known[:2]) or paths[0] != "":
-        raise ArgumentError(
-            "path",
-            f'in {listed} a Transformer of sentence-transformers with the path "", then a '
-            "Pooling and optionally a Normalize",
-            f"{', '.join(own or kinds)} with the paths {paths}",
-        )
+        expected = f'in {listed} a Transformer of sentence-transformers with the path "", then a '
+        expected += "Pooling and optionally a Normalize"
+        raise ArgumentError("path", expected, f"{', '.join(own or kinds)} with the paths {paths}")
     inside = paths[1]
     if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
         raise ArgumentError("path", f"a Pooling inside the folder in {listed}", f"{inside!r}")
