@@ -1,4 +1,4 @@
-"""Conversion and checks of token ids, and what the code that reads them is traced for.
+"""Conversion and checks of token ids; the shapes, dtypes and programs of tensors that are traced.
 
 Axes: B batch, T length, V vocabulary.
 """
@@ -122,6 +122,19 @@ def in_xla_program():
 def wide_dtype(x):
     """The dtype of scores, statistics and angles: float64 for float64, else float32."""
     return tf.float64 if x.dtype == tf.float64 else tf.float32
+
+
+def shape_of(x):
+    """Shape of a tensor, with ints for static sizes: XLA needs constant slice sizes."""
+    return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
+
+
+def merge_leading(x):
+    """Merge all axes but the last two."""
+    leading = [tf.reduce_prod(tf.shape(x)[:-2])]
+    flat = tf.reshape(x, tf.concat([leading, tf.shape(x)[-2:]], 0))
+    flat.set_shape((x.shape[:-2].num_elements(), *x.shape[-2:]))
+    return flat
 
 
 def has_accelerator():

@@ -8,12 +8,12 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.attention.scaled_dot_product import (
     cached_attention,
     grouped_attention,
 )
+from tf_transformer.functional.ids import shape_of
 from tf_transformer.layers.base_layer import NotesLayer, attributes
 from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.layers.positions import part_config, with_part

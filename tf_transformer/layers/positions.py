@@ -10,8 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check_choice
-from tf_transformer.functional.attention.blocks import larger, shape_of
+from tf_transformer.functional.attention.blocks import larger
 from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.ids import shape_of
 from tf_transformer.functional.positions import (
     PAIRINGS,
     alibi_slopes,

@@ -6,7 +6,7 @@ import functools
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.dropout import dropout_factors
+from tf_transformer.functional.attention.whole import dropout_factors
 from tf_transformer.layers.base_layer import WholeState
 
 __all__ = ["NoResidual", "PostNorm", "PreNorm", "Residual"]
@@ -60,7 +60,7 @@ class Residual:
     final_norm = False
 
     def join(self, x, sublayer, norm, dropout):
-        """The output of a sublayer, joined to `x`; all arguments are functions of (B, T, D)."""
+        """The output of a sublayer, joined to `x` (B, T, D); the others are functions of it."""
         raise NotImplementedError
 
     def __call__(self, x, sublayer, norm, dropout, training=None, tokens=None):

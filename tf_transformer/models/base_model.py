@@ -1,7 +1,4 @@
-"""Bases of all models: how they are trained, saved and exported, and decode with a cache.
-
-Axes: B batch, K rows per sentence (beams), L cache length in tokens, D model width, V vocabulary.
-"""
+"""The base of all models: how they are trained, saved and exported."""
 
 import contextlib
 import copy
@@ -13,9 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import asserted
-from tf_transformer.layers.architecture import HasArchitecture
-from tf_transformer.layers.base_layer import TakesIds, WholeState
+from tf_transformer.layers.base_layer import WholeState
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -199,87 +194,3 @@ def check_merged(model):
         got = f"adapters in {len(adapted)} layers"
         remedy = "Call merge_adapters(model), or save_adapters to keep them in files of their own."
         raise ArgumentError("model", "a model without adapters", got, remedy)
-
-
-def checked_max_length(max_length, most, name):
-    """Check the number of steps against the positions of a model."""
-    expected = f"at most {most} ({name}), the decoder's number of positions"
-    if tf.is_tensor(max_length):
-        return asserted(max_length, max_length <= most, "max_length", expected, "more")
-    if max_length > most:
-        raise ArgumentError("max_length", expected, max_length)
-    return max_length
-
-
-def first_state(caches, batch_size, beam_size, max_length):
-    """The state of a `DecodingModel` before the first step."""
-    if not caches:
-        raise ArgumentError("num_layers", "at least 1 for decoding with a cache", 0)
-    return {
-        "position": tf.constant(0),
-        "caches": caches,
-        # Which row wrote the token that each row has read at each position; -1: none yet.
-        "lineage": tf.fill((batch_size, beam_size, max_length), -1),
-        "source": {},  # further inputs of `decoder.step`
-    }
-
-
-@keras.saving.register_keras_serializable(package="tf_transformer")
-class DecodingModel(TakesIds, HasArchitecture, BaseModel):
-    """Base class of the models that decode with a cache: `step`, `reorder` and `resize`."""
-
-    # The K rows of a sentence share one cache. A row that forks from another copies nothing: its
-    # lineage records which row wrote each of its tokens, and a mask shows it only those slots.
-    #
-    # A subclass has `decoder`, an `Encoder` or `Decoder`; `start`, which returns `first_state` and
-    # whatever else it needs; and `logits`, from (..., D) to (..., V). Its config has the dict
-    # `_arguments` and `architecture`, None or an `Architecture`. It is a separate attribute: Keras
-    # tracks `_arguments`, and a config holding a tracked object cannot be copied.
-
-    @property
-    def ignore_class(self):
-        """The label that does not count: the padding's, or -100 without padding."""
-        if self.pad_id == 0:
-            return "auto"
-        return -100 if self.pad_id is None else self.pad_id
-
-    def step(self, tokens, state):
-        """Read one token per row, (B * K,), and predict the next: `(logits, state)`, (B * K, V)."""
-        position, lineage = state["position"], state["lineage"]
-        batch, beams, length = tf.unstack(tf.shape(lineage))
-        rows = tf.range(beams)
-        here = tf.equal(tf.range(length), position)  # (L,)
-        lineage = tf.where(here, tf.expand_dims(rows, 1), lineage)  # (B, K, L)
-        mask = tf.equal(tf.expand_dims(lineage, -1), rows)  # (B, K, L, K)
-        x, caches = self.decoder.step(
-            tf.reshape(tokens, (batch, beams)),
-            caches=state["caches"],
-            position=position,
-            mask=tf.reshape(mask, (batch, 1, beams, length * beams)),
-            **state["source"],
-        )
-        logits = self.logits(tf.reshape(x, (batch * beams, x.shape[-1])))
-        return logits, {**state, "position": position + 1, "caches": caches, "lineage": lineage}
-
-    def reorder(self, state, rows):
-        """Let row r continue from row `rows[r]`, int32 (B * K,), for `beam_search`; a new state."""
-        # The caches are unchanged: only the record of which row wrote which token is updated.
-        lineage = state["lineage"]
-        shape = tf.shape(lineage)
-        flat = tf.reshape(lineage, (shape[0] * shape[1], shape[2]))
-        return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
-
-    def resize(self, state, kept, room):
-        """The state of the sentences `kept`, int32 (B',), with caches for `room` tokens or more."""
-        state = tf.nest.map_structure(
-            lambda x: x if x.shape.rank == 0 else tf.gather(x, kept), state
-        )
-        _, beams, length = tf.unstack(tf.shape(state["lineage"]))
-        more = tf.maximum(room - length, 0)
-        lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)
-        slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
-        caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
-        return {**state, "lineage": lineage, "caches": caches}
-
-    def get_config(self):
-        return {**super().get_config(), **self._arguments}

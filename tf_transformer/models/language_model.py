@@ -12,12 +12,8 @@ from tf_transformer.functional.attention.masks import padding_mask
 from tf_transformer.functional.ids import are_tokens, as_ids, asserted, in_vocabulary
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.feed_forwards import FlatDense
-from tf_transformer.models.base_model import (
-    DecodingModel,
-    check_pad_id,
-    checked_max_length,
-    first_state,
-)
+from tf_transformer.models.base_model import check_pad_id
+from tf_transformer.models.transformer import DecodingModel, checked_max_length, first_state
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

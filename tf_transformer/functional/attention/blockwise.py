@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from tf_transformer.functional.attention.blocks import Blocks, over_blocks, shape_of, sum_to
+from tf_transformer.functional.attention.blocks import Blocks, over_blocks, sum_to
 from tf_transformer.functional.attention.by_distance import (
     ByDistance,
     collect,
@@ -19,10 +19,11 @@ from tf_transformer.functional.attention.whole import (
     BLOCKED_SCORE,
     as_factor,
     attention_scores,
+    dropout_factors,
+    fold_in,
     product,
 )
-from tf_transformer.functional.dropout import dropout_factors, fold_in
-from tf_transformer.functional.ids import wide_dtype
+from tf_transformer.functional.ids import shape_of, wide_dtype
 
 
 class _DistanceTile:

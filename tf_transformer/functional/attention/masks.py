@@ -262,7 +262,7 @@ def check_mask(mask, scores_shape, tokens=None):
     if mask is None:
         return []
     mask = tf.convert_to_tensor(mask)
-    findings = _of_values(mask)
+    findings = [*_of_values(mask)]
     try:
         blocked = blocked_scores(mask, tf.TensorShape(scores_shape))
     except ValueError as error:
@@ -274,41 +274,38 @@ def check_mask(mask, scores_shape, tokens=None):
 
 
 def _of_values(mask):
-    if not mask.dtype.is_floating:
-        return []
-    values = np.unique(tf.cast(mask, tf.float64))
+    values = np.unique(tf.cast(mask, tf.float64)) if mask.dtype.is_floating else ()
     if set(values) <= {0.0, 1.0}:
-        return []
+        return
     shown = ", ".join(f"{value:g}" for value in values[:3])
     if values.min() < -100 and values.max() <= 0:
-        return [
+        yield (
             f"additive: the values are {shown}, as in a mask that is added to the scores. Here 1.0 "
             f"blocks, and so does any other nonzero value; pass tf.cast(mask < 0, tf.float32)."
-        ]
-    return [
-        f"values: expected 0.0 (may attend) and 1.0 (blocked) only, got {shown}. Any nonzero "
-        f"value blocks; pass weights in between as `bias`."
-    ]
+        )
+    else:
+        yield (
+            f"values: expected 0.0 (may attend) and 1.0 (blocked) only, got {shown}. Any nonzero "
+            f"value blocks; pass weights in between as `bias`."
+        )
 
 
 def _of_shape(mask, scores_shape):
-    findings = []
     batch, _, target, source = scores_shape
     if mask.shape.rank == 2 and batch == target != 1 and mask.shape == (batch, source):
         if mask.dtype == tf.bool:
             meant, other = "(batch, keys)", "a look-ahead mask is mask[tf.newaxis, tf.newaxis]"
         else:
             meant, other = "(queries, keys)", "a padding mask is mask[:, tf.newaxis, tf.newaxis]"
-        findings.append(
+        yield (
             f"ambiguous: batch and queries are both {batch}, and a rank-2 {mask.dtype.name} mask "
             f"means {meant}; {other}."
         )
     if mask.shape.rank == 4 and mask.shape[3] == 1 != source and mask.shape[2] == target:
-        findings.append(
+        yield (
             "transposed: the mask is the same for every key, so it blocks whole queries. A "
             "padding mask is (batch, 1, 1, keys)."
         )
-    return findings
 
 
 def _of_meaning(blocked, padding):

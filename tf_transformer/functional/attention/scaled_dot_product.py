@@ -15,7 +15,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.blockwise import blockwise_attention
 from tf_transformer.functional.attention.by_distance import ByDistance, limited
 from tf_transformer.functional.attention.fused import fused_attention
@@ -27,10 +26,9 @@ from tf_transformer.functional.attention.masks import (
     named,
 )
 from tf_transformer.functional.attention.plan import choose_plan, use_xla, why_not_fused
-from tf_transformer.functional.attention.rowwise import rowwise_attention
+from tf_transformer.functional.attention.rowwise import rowwise_attention, windowed_attention
 from tf_transformer.functional.attention.whole import whole_attention, whole_attention_by_xla
-from tf_transformer.functional.attention.windowed import windowed_attention
-from tf_transformer.functional.ids import asserted, in_xla_program, portable_positions
+from tf_transformer.functional.ids import asserted, in_xla_program, portable_positions, shape_of
 
 
 def check_inputs(q, k, v):

@@ -15,7 +15,6 @@ from tf_transformer.functional.attention.blocks import (
     of_pairs,
     of_queries,
     recompute,
-    shape_of,
 )
 from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.scaled_dot_product import (
@@ -23,7 +22,7 @@ from tf_transformer.functional.attention.scaled_dot_product import (
     scaled_dot_product_attention,
 )
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE
-from tf_transformer.functional.ids import wide_dtype
+from tf_transformer.functional.ids import shape_of, wide_dtype
 
 __all__ = ["additive_attention", "bilinear_attention", "multiplicative_attention"]
 

@@ -463,7 +463,7 @@ class UniLM(BertForMaskedLM):
         return {"ids": ids, "types": types, "position": position, "written": written}
 
     def step(self, tokens, state):
-        """Append a token to each text, integer (B,), first the source's `[SEP]`; predict the next."""
+        """Append a token to each text, first the source's `[SEP]`: logits (B, V), and the state."""
         position = state["position"]  # (B,)
         here = tf.range(tf.shape(state["ids"])[1]) == tf.expand_dims(position, 1)  # (B, T)
         ids = tf.where(here, tf.expand_dims(tokens, 1), state["ids"])
