@@ -234,13 +234,13 @@ FAULTS = [
             "functional/test_ids.py",
         ),
         (
-            "functional/cross_entropy.py",
+            "functional/labels.py",
             "tf.where(_is_label(labels, logits), 1.0 - smoothing, 0.0) + uniform",
             "tf.where(_is_label(labels, logits), 1.0, 0.0) + uniform",
             "training/losses",
         ),
         (
-            "functional/cross_entropy.py",
+            "functional/labels.py",
             "loss -= label_smoothing * mean_logits",
             "loss -= label_smoothing * label_logits",
             "training/losses",

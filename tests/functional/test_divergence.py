@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.functional.cross_entropy import symmetric_divergence
+from tf_transformer.functional.labels import symmetric_divergence
 
 
 def reference(logits):

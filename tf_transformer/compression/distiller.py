@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, check_fields
-from tf_transformer.functional.cross_entropy import softened_divergence
-from tf_transformer.functional.labels import ignore_class_of, read_labels
+from tf_transformer.functional.labels import ignore_class_of, read_labels, softened_divergence
 from tf_transformer.json_text import parse_json
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert import Bert, dense_inputs

@@ -25,12 +25,12 @@ from tf_transformer.generation.decoding import (
 )
 from tf_transformer.generation.generate import generate, start_texts
 from tf_transformer.generation.rules import DecodingRules, check_range
+from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert.checkpoints.config_files import read_json
 from tf_transformer.models.hugging_face import TranslationTokenizer, generation_settings, load
 from tf_transformer.models.hugging_face.folders import FAMILIES
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.language_model import LanguageModel
-from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import GraphTokenizer
 

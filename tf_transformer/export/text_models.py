@@ -19,6 +19,7 @@ from tf_transformer.export.compile_for import (
 )
 from tf_transformer.export.saving import save_module
 from tf_transformer.functional.ids import asserted, has_accelerator
+from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert import (
     BertForMaskedLM,
     BertForSequenceClassification,
@@ -34,7 +35,6 @@ from tf_transformer.models.bert.checkpoints.config_files import (
 from tf_transformer.models.bert.exits import check_thresholds
 from tf_transformer.models.bert.heads import answers_of
 from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
-from tf_transformer.models.sizes import check_vocabulary
 
 TEXTS = tf.TensorSpec((None,), tf.string, name="text")
 INPUT_SPECS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name in INPUTS}

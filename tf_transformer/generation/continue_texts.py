@@ -10,8 +10,7 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.generation.beam_search import beam_search
 from tf_transformer.generation.decoding import greedy_decode, sample_decode, without_unused_ids
 from tf_transformer.generation.rules import check_range
-from tf_transformer.models.base_model import check_padding
-from tf_transformer.models.sizes import check_vocabulary
+from tf_transformer.models.base_model import check_padding, check_vocabulary
 
 
 def continue_texts(

@@ -50,7 +50,7 @@ class Architecture:
     """The architectural choices of a Transformer; the defaults are the paper's.
 
     A model copies the parts, so one architecture can serve many models. A model without one uses
-    `Positional_Encoding`: the codes of the default positions, from a table of limited length.
+    `Positional_Encoding`, a table of the codes of the default positions.
 
     Args:
         positions: a part of `layers.positions`, how a model represents the order of tokens.
@@ -66,8 +66,7 @@ class Architecture:
         attention_bias: which projections of attention have a bias, see `use_bias` of
             `MultiHeadAttention`; for those of the feed-forward network see the part.
         scale_embeddings: bool, whether word vectors are multiplied by sqrt(D), as in the paper.
-        embedding_norm: bool, whether `norm` is also applied to the sum of word vectors and
-            positions. Lewis et al. 2020, "BART".
+        embedding_norm: bool, whether `norm` is also applied to the embeddings, as in BART.
 
     Raises:
         ValueError: If a part is of another kind.
@@ -215,13 +214,6 @@ def _part(field, config):
         raise ArgumentError(field, f"settings of {name}", f"{config!r}: {error}") from None
 
 
-def with_architecture(config):
-    """Return a config with its `architecture` as an object, for `from_config`."""
-    config = {name: value for name, value in config.items() if name != "jit"}  # of older models
-    choice = config.get("architecture")
-    return {**config, "architecture": choice and Architecture.from_dict(choice)}
-
-
 class HasArchitecture(NotesLayer):
     """Mixin for layers and models whose config has their `architecture`, which may be None."""
 
@@ -233,4 +225,6 @@ class HasArchitecture(NotesLayer):
     @classmethod
     def from_config(cls, config):
         """See `keras.layers.Layer`."""
-        return cls(**with_architecture(config))
+        config = {name: value for name, value in config.items() if name != "jit"}  # of older models
+        choice = config.get("architecture")
+        return cls(**{**config, "architecture": choice and Architecture.from_dict(choice)})

@@ -268,11 +268,9 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
     by exp(i w_j n), wherever it is.
 
     Each of the three has a scheme: "own", a parameter for each word and dimension (V D);
-    "word-sharing", one for each dimension, the same for all words (D); "dimension-sharing", one for
-    each word, the same for all its dimensions (V); or "zero", none, the value is 0. The experiments
-    of the paper have `phases="zero"`: initial phases made its accuracy worse (table 4).
-    `frequencies="zero"` is its "complex-vanilla", which ignores positions. With both "zero" this is
-    a plain embedding.
+    "word-sharing", one for each dimension (D); "dimension-sharing", one for each word (V); or
+    "zero", the value is 0. The experiments of the paper have `phases="zero"` (table 4);
+    `frequencies="zero"` is its "complex-vanilla", which ignores positions.
 
     Args:
         vocab_size, d_model: ints, V and D.

@@ -27,7 +27,7 @@ class ComplexMultiHeadAttention(ComplexLayer):
     """N parallel attention heads with complex projections and real weights.
 
     Concat(head_1, ..., head_N) W_O with head_n = softmax(|Q W_Q (K W_K)^H| / sqrt(H)) V W_V, Wang
-    et al. 2020, equations 13 and 14; see `complex_attention` for the score.
+    et al. 2020, equations 13 and 14. The score does not change if query and key turn alike.
 
     Args:
         d_model, num_heads: ints, the width D of queries and output, and N, which must divide it.
@@ -35,8 +35,7 @@ class ComplexMultiHeadAttention(ComplexLayer):
     Call arguments:
         q, k, v: complex or real tensors: q (B, T, D), k and v (B, S, any width).
         mask, k_mask, v_mask: see `MultiHeadAttention`.
-        return_attention_weights: False returns None instead of the weights; then long texts are
-            computed in blocks, see `choose_plan`.
+        return_attention_weights: False returns None instead; long texts are computed in blocks.
 
     Returns:
         `(output, attention_weights)`: complex64 (B, T, D), and float32 (B, N, T, S) or None.

@@ -71,9 +71,8 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
     Args:
         vocab_size, d_model, max_position: ints, V, D and the longest sequence.
         rate: float, dropout rate.
-        embedding: None, or a `keras.layers.Embedding` or `FactorizedEmbedding` (V, D) to share. It
-            is not in the config: a model that shares a table (`Transformer`) shares it again when
-            it is re-created.
+        embedding: None, or a `keras.layers.Embedding` or `FactorizedEmbedding` (V, D) to share,
+            which is not in the config.
         positions: None for `Positional_Encoding(max_position)`; or a part of `layers.positions`.
         embedding_size: None, or int, for a `FactorizedEmbedding`.
         scale: bool, whether the embedding is multiplied by sqrt(D).

@@ -70,8 +70,8 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             `RotaryPositions()`; see `layers.positions`.
         key_dim: None for D / N, or int, the width H of a head.
         num_key_value_heads: None for N, or int G, which divides N: each head of keys and values
-            serves N / G heads of queries. Ainslie et al. 2023, "GQA"; with 1, Shazeer 2019, "Fast
-            Transformer Decoding" (multi-query attention). The cache of a decoder has G heads.
+            serves N / G heads of queries. Ainslie et al. 2023, "GQA"; with 1, Shazeer 2019,
+            "multi-query attention". The cache of a decoder has G heads.
         share_qk: bool, True projects queries and keys with the same weights, as in Kitaev et al.
             2020, "Reformer", section 2, without their normalization of keys.
         window: None, or int r: keys more than r positions away from a query are blocked, at a cost
@@ -95,9 +95,8 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         Keras mask of `q`, which blocks nothing.
 
     Raises:
-        ValueError: If the numbers of heads do not divide as they must, `share_qk` is set with
-            different numbers of heads, an input is not of rank 3, the mask has an integer dtype or
-            does not broadcast, or both `bias` and `positions` add to the scores.
+        ValueError: If the numbers of heads do not fit, an input is not of rank 3, the mask has an
+            integer dtype or does not broadcast, or `bias` and `positions` both add to the scores.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)

@@ -87,8 +87,8 @@ class LayerNorm(RowNorm):
     """Normalize each position to mean 0 and variance 1, then apply a learned scale and shift.
 
     gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis, Ba et al. 2016, "Layer
-    Normalization", equation 4. Same result and weights as `keras.layers.LayerNormalization`, with
-    fewer passes over memory (benchmarks/NOTES.md, whole models).
+    Normalization", equation 4. Same as `keras.layers.LayerNormalization`, with fewer passes over
+    memory (benchmarks/NOTES.md, whole models).
 
     Args:
         epsilon: float, added to the variance.
@@ -144,9 +144,8 @@ class BatchNorm(keras.layers.BatchNormalization):
     """Normalize each feature by its mean and variance over the tokens of a batch.
 
     gamma (x - mean) / sqrt(variance + epsilon) + beta for each of the D features, Ioffe and Szegedy
-    2015, "Batch Normalization", algorithm 1. Padding is left out of the statistics; with it, as in
-    `NaiveBatchNorm`, they depend on the text lengths in a batch. Outside of training, the moving
-    averages of both statistics are used. Differs from `keras.layers.BatchNormalization`: it has
+    2015, "Batch Normalization", algorithm 1. Padding is left out of the statistics. Outside of
+    training, their moving averages are used. Differs from `keras.layers.BatchNormalization`: it has
     other defaults, and a batch of only padding is an error.
 
     Args:

@@ -233,12 +233,7 @@ class SinusoidalPositions(Positions):
     """
 
     def __init__(
-        self,
-        pairing="interleaved",
-        offset=0,
-        last_included=False,
-        counts_padding=True,
-        **kwargs,
+        self, pairing="interleaved", offset=0, last_included=False, counts_padding=True, **kwargs
     ):
         super().__init__(**kwargs)
         check_choice("pairing", pairing, PAIRINGS)

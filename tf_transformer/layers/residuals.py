@@ -17,8 +17,7 @@ class Dropout(WholeState, keras.layers.Dropout):
     """Same as `keras.layers.Dropout`, in about two thirds of the time.
 
     x * factor, where factor = 0 with probability `rate`, else 1 / (1 - rate); Srivastava et al.
-    2014, "Attention Is All You Need", section 5.4. Keras draws 32 random bits per element, this
-    layer 16, see `dropout_factors` (benchmarks/NOTES.md, whole models).
+    2014. Keras draws 32 random bits per element, this layer 16 (benchmarks/NOTES.md).
 
     Args:
         rate, noise_shape, seed: see `keras.layers.Dropout`.

@@ -21,9 +21,8 @@ class LanguageModel(DecodingModel):
     """Decoder-only model that maps token ids to logits of the next token.
 
     The decoder of "Attention Is All You Need" without attention to an encoder: Liu et al. 2018,
-    "Generating Wikipedia by Summarizing Long Sequences", section 4.2.3; Radford et al. 2018,
-    "Improving Language Understanding by Generative Pre-Training", section 3.1. The future is
-    blocked, and so is padding.
+    section 4.2.3; Radford et al. 2018, "Improving Language Understanding by Generative
+    Pre-Training", section 3.1. The future is blocked, and so is padding.
 
     Args:
         num_layers: int, number of layers.
@@ -48,9 +47,8 @@ class LanguageModel(DecodingModel):
         ValueError: If a text is longer than the positions of the architecture, or `d_model` is not
             divisible by `num_heads`.
 
-    Differs from the papers, whose layers have learned positions and GELU and whose embeddings are
-    not scaled, see `architectures.get("gpt2")`. The default layers are those of "Attention Is All
-    You Need".
+    Differs from Radford et al., who have learned positions and GELU and do not scale embeddings,
+    see `architectures.get("gpt2")`.
 
     Example:
         >>> model = LanguageModel(2, 8, 2, 32, vocab_size=13, max_position=16)

@@ -120,9 +120,8 @@ class Transformer(DecodingModel):
             projection (paper section 3.4), "inputs" for the two embeddings, as in T5 1.1; both
             require a joint vocabulary.
         architecture: None for the paper's, with `Positional_Encoding(pe_input)` and
-            `Positional_Encoding(pe_target)`; or an `Architecture`, for example
-            `Architecture(RotaryPositions())`. Texts may then be as long as its positions allow,
-            and `pe_target` only limits decoding.
+            `Positional_Encoding(pe_target)`; or an `Architecture`. Texts may then be as long as its
+            positions allow, and `pe_target` only limits decoding.
         layer_sizes: None, or a dict with the `layer_sizes` of `Encoder` and `Decoder`, "encoder"
             and "decoder", as after `compression.pruned`.
         output_bias: bool, whether the output projection has a bias; None if no table is shared.

@@ -28,8 +28,7 @@ from tf_transformer.functional.ids import has_accelerator
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.decoding import without_unused_ids
 from tf_transformer.generation.rules import IMPOSSIBLE, check_range
-from tf_transformer.models.base_model import check_padding
-from tf_transformer.models.sizes import check_vocabulary
+from tf_transformer.models.base_model import check_padding, check_vocabulary
 
 _IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
 _TEXTS = tf.TensorSpec((None,), tf.string, name="text")

@@ -3,8 +3,7 @@
 Axes: B batch, N heads, T target (query) length, S source (key) length.
 
 The notes mark what is *blocked* with a float 1.0; Keras and PyTorch mark what *may be attended to*
-with True. The dtype of a mask determines its convention, and `blocked_scores` is the only function
-in this library that converts between them.
+with True. The dtype of a mask determines its convention; only `blocked_scores` converts it.
 """
 
 import functools
@@ -84,9 +83,8 @@ def create_masks(inp, tar):
 def create_sequence_to_sequence_mask(token_type_ids):
     """Mask in which segment 0 attends to itself, and segment 1 to segment 0 and its own past.
 
-    Dong et al. 2019, "Unified Language Model Pre-training" (UniLM), section 2.3: it lets an encoder
-    generate text. Padding after segment 1 counts as segment 0 and stays visible to itself and to
-    the last token of segment 1: block it with a separate mask, as `UniLM` does.
+    Dong et al. 2019, "Unified Language Model Pre-training" (UniLM), section 2.3. Padding after
+    segment 1 counts as segment 0: block it with a separate mask, as `UniLM` does.
 
     Args:
         token_type_ids: integer tensor (B, T), 0 for the first segment, 1 for the second.

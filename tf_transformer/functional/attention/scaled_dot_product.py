@@ -130,18 +130,18 @@ def scaled_dot_product_attention(
     if plan.name == "whole":
         blocked = blocked_or_distant(blocked, window, q, k)
         return core(q, k, v, blocked, bias, **options, weights_wanted=return_attention_weights)
-    if plan.name == "rowwise":
-        options |= {"most_scores": plan.most_scores}
-    elif plan.name == "blockwise":
-        options |= {"query_block": plan.query_block, "key_block": plan.key_block}
-    elif plan.name == "fused":
-        options |= {"window": window}
-    else:
-        sizes = {"most_scores": plan.most_scores, "query_block": plan.query_block}
-        options |= {"window": window, **sizes}
+    options |= {size: getattr(plan, size) for size in _SIZES[plan.name]}
+    if plan.name in ("windowed", "fused"):
+        options["window"] = window
     return core(q, k, v, blocked, bias, **options), None
 
 
+_SIZES = {
+    "rowwise": ("most_scores",),
+    "blockwise": ("query_block", "key_block"),
+    "windowed": ("most_scores", "query_block"),
+    "fused": (),
+}
 _PLAIN = {
     "whole": whole_attention,
     "rowwise": rowwise_attention,

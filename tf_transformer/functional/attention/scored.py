@@ -45,8 +45,7 @@ def multiplicative_attention(q, k, v, mask=None, **options):
     """Attention with the score q . k, the product of query and key without a scale.
 
     softmax(Q K^T) V: the score "dot" of Luong et al. 2015, "Effective Approaches to Attention-based
-    Neural Machine Translation", section 3.1. For vectors with N(0, 1) entries, its standard
-    deviation is sqrt(H), so wide vectors lead to weights near 0 and 1 and small gradients.
+    Neural Machine Translation", section 3.1. For N(0, 1) entries its standard deviation is sqrt(H).
 
     Args:
         q, k, v: float tensors (..., T, H), (..., S, H) and (..., S, H_v).
@@ -70,9 +69,8 @@ def multiplicative_attention(q, k, v, mask=None, **options):
 def bilinear_attention(q, k, v, kernel, mask=None, **options):
     """Attention with the score q^T W k, which lets queries and keys have different widths.
 
-    softmax(Q W K^T) V: the score "general" of Luong et al. 2015, "Effective Approaches to
-    Attention-based Neural Machine Translation", section 3.1. It equals `multiplicative_attention`
-    of Q W, in float32 or wider, and K.
+    softmax(Q W K^T) V: the score "general" of Luong et al. 2015, section 3.1. It equals
+    `multiplicative_attention` of Q W, in float32 or wider, and K.
 
     Args:
         q, k, v: float tensors (..., T, D), (..., S, D_k) and (..., S, H_v).

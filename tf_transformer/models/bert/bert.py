@@ -21,8 +21,8 @@ from tf_transformer.functional.ids import (
     in_xla_program,
     portable_positions,
 )
-from tf_transformer.layers.architecture import Architecture, with_architecture
-from tf_transformer.layers.base_layer import NotesLayer, TakesIds
+from tf_transformer.layers.architecture import Architecture, HasArchitecture
+from tf_transformer.layers.base_layer import TakesIds
 from tf_transformer.models.base_model import BaseModel, check_merged
 from tf_transformer.models.bert.attention import (
     PackedLayout,
@@ -112,7 +112,7 @@ def checked_inputs(inputs):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PretrainedBert(TakesIds, NotesLayer, BaseModel):
+class PretrainedBert(TakesIds, HasArchitecture, BaseModel):
     """A Keras model with a `BertConfig` that loads and saves published checkpoint formats."""
 
     # Overridden by subclasses.
@@ -181,17 +181,15 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
 
         Args:
             path: str or Path: a folder in Hugging Face's layout (`config.json` and safetensors, or
-                the `tf_model.h5` of its TensorFlow classes), a folder in Google's layout
-                (`bert_config.json` and a TensorFlow checkpoint), or the prefix of a TensorFlow
-                checkpoint.
+                `tf_model.h5`) or Google's (`bert_config.json` and a TensorFlow checkpoint), or the
+                prefix of a TensorFlow checkpoint.
             new_head: bool, True initializes the head (and the pooler, if the checkpoint has none)
                 randomly, for fine-tuning; False requires it in the checkpoint. None loads the parts
                 that the checkpoint has, for further training.
             ignored_fields: collection of str, fields of the configuration file that are unknown
                 here and do not change what the model computes; others are refused.
-            changes: fields of `BertConfig` that override the configuration file (`labels`, a
-                dropout rate, `pooler_activation="linear"`), and constructor arguments except
-                `architecture`, which the checkpoint sets.
+            changes: fields of `BertConfig` that override the configuration file, and constructor
+                arguments except `architecture`, which the checkpoint sets.
 
         Raises:
             FileNotFoundError: If a file is missing.
@@ -228,9 +226,8 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
     def save_pretrained(self, folder, tokenizer_from=None):
         """Save the model in Hugging Face's layout, in which `transformers` loads the same model.
 
-        Models without a class there (a linear pooler, narrow embeddings without sharing, sharing
-        without narrow embeddings, an `architecture`) get a separate `model_type`, which
-        `transformers` rejects; `from_pretrained` loads all of them.
+        Models without a class there (a linear pooler, only one of narrow embeddings and sharing,
+        an `architecture`) get a `model_type` of their own, which only `from_pretrained` loads.
 
         Args:
             folder: str or Path; a model there is replaced.
@@ -269,16 +266,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         return {variable.path.removeprefix(own): variable for variable in self.weights}
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "config": self.config.to_dict(),
-            "unpad": self.unpad,
-            "architecture": self.architecture and self.architecture.to_dict(),
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**with_architecture(config))
+        return {**super().get_config(), "config": self.config.to_dict(), "unpad": self.unpad}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -292,16 +280,15 @@ class Bert(PretrainedBert):
         config: `BertConfig`, or its dict.
         unpad: bool, True skips padding, which saves time; the output for padding is then 0. It only
             takes effect if the mask has rank 2, and not in XLA programs, whose shapes are fixed.
-        architecture: None for BERT's, or an `Architecture`. Its parts replace the positions of
-            `BertEmbeddings`, all normalizations up to the last layer, and the inside of the layers;
-            `hidden_act` and `layer_norm_eps` then only apply to heads, and T is only limited if its
-            positions have a limit, which must be at least `max_position_embeddings`.
+        architecture: None for BERT's, or an `Architecture`. Its parts replace the positions, all
+            normalizations up to the last layer, and the inside of the layers; `hidden_act` and
+            `layer_norm_eps` then only apply to heads. If its positions have a limit, it must be at
+            least `max_position_embeddings`.
 
     Call arguments:
         inputs: dict of integer tensors, see `as_ids` for what else is accepted:
-            input_ids (B, T);
-            token_type_ids (B, T), the segment of each token; zeros if missing; DistilBERT ignores
-                them;
+            input_ids (B, T); if they are ragged, what is after the end of a row is blocked;
+            token_type_ids (B, T), the segment of each token; zeros if missing;
             attention_mask, 1 = may attend: (B, T), which tokens are not padding; (B, T, T), which
             token (axis 1) attends to which (axis 2); or (B, 1 or N, T, T). All ones if missing,
             even if input_ids are padded. Bool masks mean the same.
@@ -317,9 +304,9 @@ class Bert(PretrainedBert):
 
     Raises:
         ValueError: If an input is unknown or missing, the mask is float, shapes do not match, an id
-            is out of range, or T is larger than the `max_length` of the config (or the positions of
-            the architecture). In a graph, the last two raise a `tf.errors.InvalidArgumentError`; in
-            XLA, which cannot raise errors, all outputs for that text are NaN.
+            is out of range, or T is larger than the `max_length` of the config or the positions of
+            the architecture; the last two raise a `tf.errors.InvalidArgumentError` in a graph, and
+            make all outputs for that text NaN in XLA.
 
     Example:
         >>> model = Bert(BertConfig(13, 8, 2, 2, 16, max_position_embeddings=5))

@@ -14,8 +14,8 @@ from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
 from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
 from tf_transformer.functional.int8_product import LARGEST, to_int8
-from tf_transformer.layers.architecture import Architecture, with_architecture
-from tf_transformer.layers.base_layer import NotesLayer, TakesIds
+from tf_transformer.layers.architecture import Architecture, HasArchitecture
+from tf_transformer.layers.base_layer import TakesIds
 from tf_transformer.layers.feed_forwards import FeedForward, FlatDense
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.norms import LayerNorm
@@ -36,7 +36,7 @@ def bert_architecture(config):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class ConfiguredLayer(NotesLayer, keras.layers.Layer):
+class ConfiguredLayer(HasArchitecture, keras.layers.Layer):
     """Base class for the parts of BERT; without an `architecture`, names are the published ones."""
 
     def __init__(self, config, *, architecture=None, **kwargs):
@@ -50,12 +50,7 @@ class ConfiguredLayer(NotesLayer, keras.layers.Layer):
         self.parts = architecture or bert_architecture(self.config)
 
     def get_config(self):
-        choice = self.architecture and self.architecture.to_dict()
-        return {**super().get_config(), "config": self.config.to_dict(), "architecture": choice}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**with_architecture(config))
+        return {**super().get_config(), "config": self.config.to_dict()}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from tf_transformer.distribution.worker_share import global_mean
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.cross_entropy import softened_divergence
 from tf_transformer.functional.ids import in_xla_program
-from tf_transformer.functional.labels import ignore_class_of, read_labels
+from tf_transformer.functional.labels import ignore_class_of, read_labels, softened_divergence
 from tf_transformer.models.bert.bert import BertWithHead, dense_inputs
 from tf_transformer.models.bert.heads import classifier, classifier_dropout
 from tf_transformer.models.bert.sentence_encoder import pool_tokens, read_pooling, write_pooling
@@ -43,10 +42,8 @@ class BertWithExits(BertWithHead):
 
     Differs from the paper in two ways (benchmarks/compression/NOTES.md). In training, L_n of a
     lower exit is half the loss on the labels and half the divergence from the last exit, softened
-    with temperature 2 (Phuong and Lampert 2019, "Distillation-Based Training for Multi-Exit
-    Architectures"), so that texts leave earlier with the same answer. And there is
-    `pooling="mean"`, since with the first token the three lower exits of a fine-tuned MiniLM gave
-    all texts the same class.
+    with temperature 2 (Phuong and Lampert 2019). And there is `pooling="mean"`, since with the
+    first token the three lower exits of a fine-tuned MiniLM gave all texts the same class.
 
     Args:
         config, unpad, architecture: see `Bert`, also for inputs and errors; the config must have a

@@ -415,10 +415,9 @@ class ElectraForPreTraining(BertWithHead):
 class UniLM(BertForMaskedLM):
     """A masked language model that was also trained with the sequence-to-sequence mask.
 
-    Dong et al. 2019, "Unified Language Model Pre-training", section 2.3: segment 0 attends to
-    itself; each token of segment 1 attends to segment 0 and the preceding tokens of segment 1, and
+    Dong et al. 2019, "Unified Language Model Pre-training", section 2.3: each token of segment 1
     predicts the next. UniLM and the Chinese SimBERT are trained like this; other BERT models
-    generate nonsense.
+    generate nonsense. See `create_sequence_to_sequence_mask`.
 
     Arguments and inputs: see `BertForMaskedLM`. The mask follows from `token_type_ids`, and an
     `attention_mask` (B, T) blocks padding; one of (B, T, T) or (B, 1 or N, T, T) is used unchanged.

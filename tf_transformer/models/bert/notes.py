@@ -18,10 +18,9 @@ from tf_transformer.models.bert.encoder import BertEncoder
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BERTSelfAttention(BertAttention):
-    """Self-attention with an additive mask.
+    """softmax(Q K^T / sqrt(H) + attention_mask) V in each head, heads concatenated.
 
-    softmax(Q K^T / sqrt(H) + attention_mask) V in each head, heads concatenated; Devlin et al.
-    2019, section 3.
+    Devlin et al. 2019, section 3.
 
     Args:
         config: `BertConfig`, or its dict.
@@ -256,8 +255,7 @@ def transformer_model(
     """Create BERT layers and apply them to a tensor.
 
     "Attention Is All You Need", section 3.1, with BERT's GELU, dropout and epsilon of 1e-12.
-    Computed on a matrix (B * T, D); only attention reshapes it to a batch. Padding of
-    `input_tensor` by its Keras mask is blocked, and the output inherits the mask.
+    Padding of `input_tensor` by its Keras mask is blocked, and the output inherits the mask.
 
     Args:
         input_tensor: float tensor (B, T, D) or `keras.Input`.
@@ -274,8 +272,7 @@ def transformer_model(
         ValueError: If `hidden_size` is not a multiple of `num_attention_heads`, the input is not a
             float tensor of rank 3 and width `hidden_size`, or the mask is float.
 
-    Differs from the notes: dropout is only applied in training; a float mask is rejected, since a
-    float 1.0 means blocked in the rest of this library.
+    Differs from the notes: dropout is only applied in training; a float mask is rejected.
 
     Example:
         >>> x = keras.Input((20, 32))

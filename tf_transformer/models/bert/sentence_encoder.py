@@ -95,9 +95,8 @@ class SentenceEncoder(BertWithHead):
 
     Args:
         config, unpad, architecture: see `Bert`.
-        pooling: "mean" over all tokens, or those in the `attention_mask` (B, T) if there is one;
-            "cls" for the first token; or "pooler" for the output of the pooler. Others, and
-            "pooler" for a model without one, raise a ValueError.
+        pooling: "mean" of the tokens, without padding by the `attention_mask` (B, T); "cls", the
+            first one; or the output of the "pooler". Without a pooler, it raises a ValueError.
         normalize: bool, True scales every vector to length 1.
 
     Returns:
@@ -132,12 +131,11 @@ class SentenceEncoder(BertWithHead):
 
     def call(self, inputs, training=None):
         inputs = dense_inputs(inputs)
-        outputs = self.bert(inputs, training=training)
+        outputs, mask = self.bert(inputs, training=training), inputs.get("attention_mask")
         if self.pooling == "pooler":
             vectors = tf.cast(outputs["pooled_output"], tf.float32)
         else:
-            states = outputs["sequence_output"]
-            vectors = pool_tokens(states, inputs.get("attention_mask"), self.pooling)
+            vectors = pool_tokens(outputs["sequence_output"], mask, self.pooling)
         return tf.math.l2_normalize(vectors, axis=-1, epsilon=1e-24) if self.normalize else vectors
 
     def write_side_files(self, folder):
@@ -156,10 +154,9 @@ class TwoTowers(BaseModel):
     """Bring the vectors of a query and its document together, and push others apart.
 
     The loss is the cross entropy of each query's document among all documents of the batch, with
-    the scores q_i d_j / temperature: in-batch negatives, Henderson et al. 2017, "Efficient Natural
-    Language Response Suggestion for Smart Reply"; sentence-transformers'
-    MultipleNegativesRankingLoss. Differs from both: a document that equals the query's own, or
-    belongs to an equal query, is not a negative; batches of paraphrases often have some.
+    the scores q_i d_j / temperature: in-batch negatives, Henderson et al. 2017, section 4;
+    sentence-transformers' MultipleNegativesRankingLoss. Differs from both: a document that equals
+    the query's own, or belongs to an equal query, is not a negative.
 
     `compile` it without a loss and `fit` it on batches `((queries, documents),)` or `((queries,
     documents, negatives),)`. With several devices, a query only has the negatives on its own.

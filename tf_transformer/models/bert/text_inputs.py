@@ -45,8 +45,7 @@ def read_tokenizer(folder, lowercase=None):
 
     Raises:
         FileNotFoundError: If the folder has none of these files.
-        ValueError: If a file is invalid, see `GraphTokenizer.from_file` and
-            `WordPieceTokenizer.load_vocabulary`, or belongs to another tokenizer than BERT's or
+        ValueError: If a file is invalid, or belongs to another tokenizer than BERT's or
             XLM-RoBERTa's.
 
     Example:
@@ -166,7 +165,7 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
 
     Devlin et al. 2019, section 3, figure 2. If a `tokenizer.json` adds other special tokens, these
     are used: `<s> text </s></s> pair </s>` for RoBERTa, all in segment 0. Long inputs are truncated
-    at the end, in a pair the longer text first. Works in a graph, with core operations only.
+    at the end, in a pair the longer text first. Works in a graph.
 
     Args:
         tokenizer: `GraphTokenizer` with the roles start, end and padding.
