@@ -60,9 +60,8 @@ def check_sizes(**sizes):
 class ComplexDense(ComplexLayer):
     """Multiply by a complex matrix, add a complex bias, activate both parts separately.
 
-    s(x A - y B + c) + i s(x B + y A + d) for the input x + i y, Wang et al. 2020, equation 10. The
-    entries of A + i B start with the variance of Glorot's initialization, half of it in each part
-    (Trabelsi et al. 2018, section 3.6).
+    s(x A - y B + c) + i s(x B + y A + d) for the input x + i y, Wang et al. 2020, equation 10. Each
+    part of A + i B starts with half of the variance of Glorot's initialization.
 
     Args:
         units: int, F; if it is not positive, a ValueError is raised.
@@ -108,9 +107,7 @@ class ComplexDense(ComplexLayer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ComplexDropout(ComplexLayer):
-    """Drop real and imaginary parts independently of each other.
-
-    As in the code published with Wang et al. 2020.
+    """Drop real and imaginary parts independently, as in the code of Wang et al. 2020.
 
     Args:
         rate, seed: see `keras.layers.Dropout`.

@@ -41,8 +41,8 @@ class ComplexMultiHeadAttention(ComplexLayer):
         `(output, attention_weights)`: complex64 (B, T, D), and float32 (B, N, T, S) or None.
 
     Raises:
-        ValueError: If `d_model` is not divisible by `num_heads`, an input is not of rank 3, or the
-            mask has an integer dtype or does not broadcast.
+        ValueError: If `num_heads` does not divide `d_model`, an input is not of rank 3, or the mask
+            has an integer dtype or does not broadcast.
 
     Example:
         >>> layer, x = ComplexMultiHeadAttention(8, 2), tf.ones((1, 3, 8), tf.complex64)
@@ -100,8 +100,7 @@ def _sizes(x):
 class ComplexEncoderLayer(ComplexLayer):
     """Complex self-attention, then a complex feed-forward network, each with "add and norm".
 
-    out = Norm(x + Dropout(Sublayer(x))) twice, as in `EncoderLayer`, with the complex sublayers of
-    Wang et al. 2020, appendix B.
+    out = Norm(x + Dropout(Sublayer(x))) twice, as in `EncoderLayer`; Wang et al. 2020, appendix B.
 
     Args:
         d_model, num_heads: see `ComplexMultiHeadAttention`; a ValueError is raised if `x` has
@@ -114,8 +113,7 @@ class ComplexEncoderLayer(ComplexLayer):
         x: complex or real tensor (B, T, D); returns complex64 (complex128 in float64).
         training: bool or None; dropout is only applied if true.
         mask: see `ComplexMultiHeadAttention`.
-        x_mask: None, or bool tensor (B, T), False for padding, which is blocked as well; by default
-            the Keras mask of `x`, which the output inherits.
+        x_mask: None, or bool tensor (B, T), False for padding; see `EncoderLayer`.
 
     Example:
         >>> layer = ComplexEncoderLayer(8, 2, 32)
@@ -161,8 +159,7 @@ class ComplexEncoderLayer(ComplexLayer):
 class ComplexEncoder(TakesIds, ComplexLayer):
     """A stack of complex encoder layers over a complex embedding.
 
-    The Transformer encoder of Wang et al. 2020, appendix B. Positions are in the phases of the
-    embedding; text length is not limited.
+    Wang et al. 2020, appendix B. Positions are in the phases of the embedding, without a limit.
 
     Args:
         num_layers: int, number of layers; if it is not positive, a ValueError is raised.

@@ -228,8 +228,8 @@ class Encoder(Stack):
         embedding: None, or a `keras.layers.Embedding` to share.
         architecture: None for the one of the paper and the notes,
             `Architecture(Positional_Encoding(maximum_position_encoding))`; or another one.
-        layer_sizes: None, or `(num_heads, dff)` for each layer, if layers differ or have fewer
-            heads than fit into `d_model`. `num_heads` then only sets the width of a head.
+        layer_sizes: None, or `(num_heads, dff)` for each layer, as after `compression.pruned`;
+            `num_heads` then only sets the width of a head.
         pad_id: int, the id of padding, for a norm over the batch; None if there is none.
 
     Call arguments:
@@ -238,8 +238,7 @@ class Encoder(Stack):
         mask: see `MultiHeadAttention`; usually `create_padding_mask(x)`.
         causal: bool, True also blocks the future.
         return_attention_weights: True returns `(x, attention_weights)`.
-        x_mask: None, or bool tensor (B, S), False for padding, which is blocked as well; by default
-            the Keras mask of `x`, if the ids have one. The output inherits it.
+        x_mask: None, or bool tensor (B, S), False for padding; see `EncoderLayer`.
 
     Returns:
         float tensor (B, S, D); with weights, also a dict with `encoder_layer{i}` (B, N, S, S) for
@@ -350,9 +349,8 @@ def recompute_layers(recompute=True):
     """Set whether training keeps only the inputs of each layer, in a `with` block.
 
     The gradients are the same, dropout included, for less memory and about a third more work: Chen
-    et al. 2016, "Training Deep Nets with Sublinear Memory Cost". It applies to the layers of
-    `Encoder` and `Decoder`, and so of `Transformer` and `LanguageModel`, if `training` is true.
-    Functions traced inside the block keep the setting: call `compile` and `fit` there.
+    et al. 2016, "Training Deep Nets with Sublinear Memory Cost". It applies to `Encoder` and
+    `Decoder`. Functions traced inside the block keep the setting: call `compile` and `fit` there.
 
     Args:
         recompute: bool.

@@ -270,8 +270,7 @@ class LearnedPositions(TablePositions):
     Args:
         max_position: int, the number of positions; if it is below 1, or a text is longer, a
             ValueError is raised.
-        offset: int, at least 0, the number of further rows at the start of the table, which are
-            unused, as in BART's files.
+        offset: int, at least 0, the number of unused rows at the start, as in BART's files.
 
     Example:
         >>> part = LearnedPositions(5)
@@ -353,8 +352,7 @@ class ShawPositions(Positions):
     """Add a learned vector to each key and another to each value, for their distance to the query.
 
     e_ts = q_t (k_s + a^K_{s-t}) / sqrt(H), z_t = sum_s w_ts (v_s + a^V_{s-t}), with distances
-    clipped to -m..m. Shaw et al. 2018, "Self-Attention with Relative Position Representations",
-    equations 3 to 5. The heads of a layer share the vectors; every layer has its own.
+    clipped to -m..m, Shaw et al. 2018, equations 3 to 5. The heads of a layer share the vectors.
 
     Args:
         max_distance: int m; below 1 it raises a ValueError.
@@ -398,9 +396,8 @@ class ShawPositions(Positions):
 class T5Positions(Positions):
     """Add a learned number to each score, chosen by the head and the bucket of the distance.
 
-    Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-    Transformer", section 2.1. All layers of a stack share the numbers. Differs from T5: attention
-    here divides the products of queries and keys by sqrt(H).
+    Raffel et al. 2020, section 2.1. All layers of a stack share the numbers. Differs from T5:
+    attention here divides the products of queries and keys by sqrt(H).
 
     Args:
         num_buckets: int, even, at least 4.
@@ -449,9 +446,8 @@ class T5Positions(Positions):
 class AlibiPositions(Positions):
     """Lower each score by its distance times a slope, which differs between heads.
 
-    -m_n |s - t|, Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases Enables
-    Input Length Extrapolation", section 3. Nothing is learned. Differs from the paper, which has
-    only causal attention: keys after the query have the term too.
+    -m_n |s - t|, Press et al. 2022, "Train Short, Test Long", section 3. Nothing is learned.
+    Differs from the paper, which is only causal: keys after the query have the term too.
 
     Example:
         >>> terms = AlibiPositions().by_distance(tf.ones((1, 2, 3, 4)), 3, causal=False)

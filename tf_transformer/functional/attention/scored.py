@@ -131,8 +131,7 @@ def additive_attention(
     """Attention with the score of a network with one hidden layer.
 
     score(q, k) = w . tanh(q W + k U), Bahdanau et al. 2015, "Neural Machine Translation by Jointly
-    Learning to Align and Translate", section 3.1 and appendix A.1.2. The U numbers of each pair of
-    a query and a key are computed for one block of queries at a time, forward and backward.
+    Learning to Align and Translate", appendix A.1.2, in blocks of queries, forward and backward.
 
     Args:
         q, k, v: float tensors (..., T, D), (..., S, D_k) and (..., S, H_v).

@@ -48,9 +48,8 @@ class BertWithExits(BertWithHead):
     Args:
         config, unpad, architecture: see `Bert`, also for inputs and errors; the config must have a
             pooler, at least two layers and two `labels`, and a `problem_type` for a softmax.
-        pooling: what the pooler reads: "cls", the first token, as in BERT; or "mean", the mean of
-            all tokens except padding. `from_pretrained` reads it from the folder of a
-            sentence-transformers model.
+        pooling: what the pooler reads: "cls", the first token, as in BERT; or the "mean" of all
+            tokens, as `from_pretrained` finds in the folder of a sentence-transformers model.
 
     Returns:
         float32 tensor (B, L, C), the logits after each layer, in the order of `config.labels`.

@@ -348,8 +348,7 @@ class BertForTokenClassification(BertWithDense):
     inputs and errors: see `Bert`; the config must have `labels`.
 
     Its labels are (B, T), from 0, and -100 where a token has none, as in Hugging Face's data.
-    `compile` passes -100 to losses and metrics whose `ignore_class` is "auto"; Keras's loss needs
-    `SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)`.
+    `compile` passes -100 to losses and metrics whose `ignore_class` is "auto"; Keras's need it.
 
     Returns:
         float32 tensor (B, T, C), logits in the order of `config.labels`.

@@ -31,8 +31,7 @@ class BERTSelfAttention(BertAttention):
         attention_mask: None, or a float tensor that broadcasts to the scores (B, N, T, T) and is
             added to them: 0.0 = may attend, -10000.0 = blocked; see `additive_mask`.
         training: bool or None; dropout is only applied if true.
-        hidden_states_mask: None, or bool tensor (B, T), False for padding, which is blocked as
-            well; by default the Keras mask of `hidden_states`, which the output (B, T, D) inherits.
+        hidden_states_mask: None, or bool tensor (B, T), False for padding; see `EncoderLayer`.
 
     Raises:
         ValueError: If the input has another rank or width, or the mask is not float.
@@ -81,8 +80,8 @@ class BERTSelfAttention(BertAttention):
 class BERTLayerNorm(LayerNorm):
     """gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis.
 
-    Ba et al. 2016, "Layer Normalization", equation 4. Same as `layers.LayerNorm`, with BERT's
-    epsilon; an input (..., D) of another width than the config's raises a ValueError.
+    Same as `layers.LayerNorm`, with BERT's epsilon; an input (..., D) of another width than the
+    config's raises a ValueError.
 
     Args:
         config: `BertConfig`, or its dict; `hidden_size` is used.
@@ -162,8 +161,7 @@ def attention_layer(
 
     Raises:
         ValueError: If the ranks of the two tensors differ or are neither 2 nor 3, lengths are
-            missing or do not match the matrices, the batch sizes differ, an input is an integer
-            tensor, or the mask is float.
+            missing or do not match, an input is an integer tensor, or the mask is float.
 
     Differs from the notes: dropout is only applied in training; a float mask is rejected.
 
