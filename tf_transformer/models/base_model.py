@@ -84,7 +84,7 @@ class BaseModel(WholeState, keras.Model):
         return super().fit(*args, **kwargs)
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
-        """Save as `.keras`, see `keras.Model`; other names raise a ValueError."""
+        """Save as `.keras`, see `keras.Model`; other names and int8 weights raise a ValueError."""
         # Keras 3.15 writes HDF5 files of such models, but cannot read them.
         if zipped is not False and not str(filepath).startswith("hf://"):
             _check_file(filepath)

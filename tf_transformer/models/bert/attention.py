@@ -46,7 +46,7 @@ class PaddedLayout:
 
 
 class PackedLayout:
-    """One row for each token, without padding: XLA cannot compile M, the number of tokens."""
+    """One row for each token, without padding; XLA cannot compile it, since M is not fixed."""
 
     def __init__(self, keep):
         self._shape = tf.shape(keep)

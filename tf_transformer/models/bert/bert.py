@@ -292,7 +292,6 @@ class Bert(PretrainedBert):
             attention_mask, 1 = may attend: (B, T), which tokens are not padding; (B, T, T), which
             token (axis 1) attends to which (axis 2); or (B, 1 or N, T, T). All ones if missing,
             even if input_ids are padded. Bool masks mean the same.
-            If input_ids are ragged, positions after the end of a row are always blocked.
         training: bool or None; dropout is only applied if true.
         return_hidden_states, return_attentions: bool.
 

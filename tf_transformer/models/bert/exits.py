@@ -156,7 +156,8 @@ class BertWithExits(BertWithHead):
             logits = self.exit_logits(n, x, now.mask)  # (A, C)
             guess = tf.argmax(logits, -1, tf.int32)
             streak = tf.where(guess == now.guess, now.streak + 1, 0)
-            is_done = (streak >= patience) | (_entropy(logits) < entropy) | (n == last)
+            nats = tf.reduce_sum(-tf.nn.softmax(logits) * tf.nn.log_softmax(logits), -1)  # (A,)
+            is_done = (streak >= patience) | (nats < entropy) | (n == last)
             is_new = is_done & (tf.gather(now.layers, now.places) == 0)
             layers = tf.where(is_new, n + 1, tf.gather(now.layers, now.places))
             answers = tf.where(tf.expand_dims(is_new, 1), logits, tf.gather(now.logits, now.places))
@@ -215,8 +216,3 @@ def check_thresholds(model, patience, entropy):
     if not tf.is_tensor(entropy) and not (isinstance(entropy, Real) and entropy >= 0):
         raise ArgumentError("entropy", "a number of at least 0", entropy)
     return patience, entropy
-
-
-def _entropy(logits):
-    """Entropy of the probabilities (A, C), in nats: (A,)."""
-    return tf.reduce_sum(-tf.nn.softmax(logits) * tf.nn.log_softmax(logits), -1)

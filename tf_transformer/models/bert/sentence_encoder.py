@@ -231,13 +231,14 @@ class TwoTowers(BaseModel):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Mean cross entropy of each query's document, in nats."""
         del x, y, sample_weight, training
-        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(_own(y_pred), y_pred)
+        own = tf.range(tf.shape(y_pred)[0])
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(own, y_pred)
         return global_mean(loss, tf.ones_like(loss))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Metrics of classes: the class of query i is i."""
-        del y
-        return super().compute_metrics(x, _own(y_pred), y_pred, sample_weight)
+        own = tf.range(tf.shape(y_pred)[0])
+        return super().compute_metrics(x, own, y_pred, sample_weight)
 
     def get_config(self):
         encoders = {"queries": self.queries, "documents": self.documents}
@@ -251,10 +252,6 @@ class TwoTowers(BaseModel):
             for name in ("queries", "documents")
         }
         return cls(**{**config, **encoders})
-
-
-def _own(scores):
-    return tf.range(tf.shape(scores)[0])
 
 
 def _equal(encoder, documents, others):
