@@ -15,12 +15,9 @@ def check_keras_backend():
     if backend in (None, "tensorflow") or "keras" in sys.modules:
         backend = import_module("keras").config.backend()
     if backend != "tensorflow":
-        raise ArgumentError(
-            "KERAS_BACKEND",
-            "tensorflow, the backend of all layers of this library",
-            backend,
-            "Set the variable, or `backend` in ~/.keras/keras.json, before Keras is imported.",
-        )
+        expected = "tensorflow, the backend of all layers of this library"
+        remedy = "Set the variable, or `backend` in ~/.keras/keras.json, before Keras is imported."
+        raise ArgumentError("KERAS_BACKEND", expected, backend, remedy)
 
 
 def lazy_names(package, homes):

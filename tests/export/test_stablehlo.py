@@ -19,7 +19,7 @@ from tf_transformer import (
     stablehlo,
 )
 from tf_transformer.functional.attention import scored
-from tf_transformer.functional.attention.cached import cached_attention
+from tf_transformer.functional.attention.scaled_dot_product import cached_attention
 
 T, S = 131, 149
 pytestmark = [

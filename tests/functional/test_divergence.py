@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.functional.cross_entropy import symmetric_divergence
+from tf_transformer.functional.labels import symmetric_divergence
 
 pytestmark = pytest.mark.one_of(3, "layers")
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.functional.dropout import dropout_factors
+from tf_transformer.functional.attention.whole import dropout_factors
 from tf_transformer.layers import Dropout
 
 SEED = (3, 5)

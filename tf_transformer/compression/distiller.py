@@ -11,13 +11,11 @@ import tensorflow as tf
 
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, check_fields
-from tf_transformer.functional.cross_entropy import softened_divergence
-from tf_transformer.functional.labels import ignore_class_of, read_labels
+from tf_transformer.functional.labels import ignore_class_of, read_labels, softened_divergence
 from tf_transformer.json_text import parse_json
 from tf_transformer.models.base_model import BaseModel
-from tf_transformer.models.bert.bert import Bert
+from tf_transformer.models.bert.bert import Bert, dense_inputs
 from tf_transformer.models.bert.heads import BertForSequenceClassification
-from tf_transformer.models.bert.text_inputs import dense_inputs
 
 
 def soft_target_loss(logits, teacher_logits, temperature=1.0, mask=None):

@@ -16,7 +16,7 @@ from tf_transformer.data import BucketedBatches
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.compile_for import as_new
-from tf_transformer.functional.attention.fused import without_cudnn
+from tf_transformer.functional.attention.plan import without_cudnn
 from tf_transformer.generation import Ensemble
 from tf_transformer.models.base_model import check_merged
 from tf_transformer.models.bert.checkpoints.files import read_bundle_index

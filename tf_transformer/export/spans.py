@@ -153,13 +153,13 @@ class QuestionAnswerer(_SpanModel):
         most = self._max_length - self._num_special - self._stride - 1
         expected = f"from 1 to {most} tokens in each"
         remedy = "A window of the context needs more than stride tokens beside the question."
-        error = ArgumentError("question", expected, "others", remedy)
         holds = tf.reduce_all((lengths >= 1) & (lengths <= most))
-        asked = asked.with_values(asserted(asked.values, holds, error))
-        error = ArgumentError("context", "at least one token in each", "none")
-        values = asserted(ids.values, tf.reduce_all(ids.row_lengths() >= 1), error)
-        error = ArgumentError("context", "one for each question", "another number")
-        values = asserted(values, tf.equal(ids.nrows(), asked.nrows()), error)
+        values = asserted(asked.values, holds, "question", expected, "others", remedy)
+        asked = asked.with_values(values)
+        error = ("context", "at least one token in each", "none")
+        values = asserted(ids.values, tf.reduce_all(ids.row_lengths() >= 1), *error)
+        error = ("context", "one for each question", "another number")
+        values = asserted(values, tf.equal(ids.nrows(), asked.nrows()), *error)
         return asked, ids.with_values(values)
 
     def _windows(self, asked, ids):

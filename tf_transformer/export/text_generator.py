@@ -25,12 +25,12 @@ from tf_transformer.generation.decoding import (
     without_unused_ids,
 )
 from tf_transformer.generation.generate import generate, start_texts
+from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert.checkpoints.config_files import read_json
 from tf_transformer.models.hugging_face import TranslationTokenizer, generation_settings, load
 from tf_transformer.models.hugging_face.folders import FAMILIES
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.language_model import LanguageModel
-from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import GraphTokenizer
 
@@ -263,9 +263,9 @@ class TextGenerator(tf.Module):
         ids = self.tokenizer.add_special_tokens(self.tokenizer.encode_strings(text))
         counts = ids.row_lengths()
         if self._start_id is None:
-            error = ArgumentError("text", "at least one token in each", "none")
+            error = ("text", "at least one token in each", "none")
             is_filled = tf.reduce_all(counts > 0)
-            ids = ids.with_flat_values(asserted(ids.flat_values, is_filled, error))
+            ids = ids.with_flat_values(asserted(ids.flat_values, is_filled, *error))
         else:
             is_empty = tf.cast(counts == 0, tf.int64)
             starts = tf.fill((tf.reduce_sum(is_empty),), self._start_id)
@@ -276,8 +276,8 @@ class TextGenerator(tf.Module):
     def _short_enough(self, ids):
         longest = tf.reduce_max(ids.row_lengths())
         expected = f"at most {self._longest} tokens in each, as many as the model can read"
-        error = ArgumentError("text", expected, "more", "The longest has:")
-        values = asserted(ids.flat_values, longest <= self._longest, error, longest)
+        error = ("text", expected, "more", "The longest has:")
+        values = asserted(ids.flat_values, longest <= self._longest, *error, longest)
         return ids.with_flat_values(values)
 
     def _new_tokens(self, prompt, given):
@@ -293,8 +293,8 @@ class TextGenerator(tf.Module):
 
     def _all_stops(self, stop):
         """The stop strings of a call, string (S,): those of every call and the given ones."""
-        error = ArgumentError("stop", "strings that are not empty", "an empty one")
-        stop = asserted(stop, tf.reduce_all(stop != ""), error)
+        error = ("stop", "strings that are not empty", "an empty one")
+        stop = asserted(stop, tf.reduce_all(stop != ""), *error)
         return tf.concat([tf.constant(self._stop, tf.string, (len(self._stop),)), stop], axis=0)
 
     def _is_complete(self, stop):
@@ -317,8 +317,8 @@ class TextGenerator(tf.Module):
         """The continuations of texts by `generate` with some of its arguments."""
         (inputs, prompt), stop = self._read(text), self._all_stops(stop)
         if has_beams:
-            error = ArgumentError("stop", "none with beams", "some")
-            stop = asserted(stop, tf.equal(tf.size(stop), 0), error)
+            is_empty = tf.equal(tf.size(stop), 0)
+            stop = asserted(stop, is_empty, "stop", "none with beams", "some")
         else:
             chance["is_complete"] = self._is_complete(stop)
         ids = function(inputs, max_new_tokens=self._new_tokens(prompt, max_new_tokens), **chance)

@@ -19,14 +19,15 @@ from tf_transformer.export.compile_for import (
     warm_up_texts,
 )
 from tf_transformer.export.saving import TEXTS, save_module
-from tf_transformer.functional.ids import asserted
-from tf_transformer.functional.tracing import has_accelerator
+from tf_transformer.functional.ids import asserted, has_accelerator
+from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert import (
     BertForMaskedLM,
     BertForSequenceClassification,
     BertWithExits,
     SentenceEncoder,
 )
+from tf_transformer.models.bert.bert import INPUTS
 from tf_transformer.models.bert.checkpoints.config_files import (
     SENTENCE_BERT,
     check_fields,
@@ -34,8 +35,7 @@ from tf_transformer.models.bert.checkpoints.config_files import (
 )
 from tf_transformer.models.bert.exits import check_thresholds
 from tf_transformer.models.bert.heads import answers_of
-from tf_transformer.models.bert.text_inputs import INPUTS, read_tokenizer, text_inputs
-from tf_transformer.models.sizes import check_vocabulary
+from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
 
 INPUT_SPECS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name in INPUTS}
 
@@ -345,12 +345,12 @@ class MaskFiller(TextModel):
         inputs = text_inputs(self.tokenizer, text, None, self._max_length, self._mask)
         counts = tf.math.count_nonzero(inputs["input_ids"] == self.tokenizer.mask_id, axis=1)
         expected = f"one {self._mask} in the first {self._max_length} tokens of each"
-        error = ArgumentError("text", expected, "none or several")
-        holds = tf.reduce_all(tf.equal(counts, 1))
-        inputs["input_ids"] = asserted(inputs["input_ids"], holds, error)
         size = self.tokenizer.vocab_size
-        error = ArgumentError("top_k", f"a number in [1, {size}]", "another")
-        scores = asserted(self._call(inputs), (top_k >= 1) & (top_k <= size), error)
+        holds = tf.reduce_all(tf.equal(counts, 1)), (top_k >= 1) & (top_k <= size)
+        error = ("text", expected, "none or several")
+        inputs["input_ids"] = asserted(inputs["input_ids"], holds[0], *error)
+        error = ("top_k", f"a number in [1, {size}]", "another")
+        scores = asserted(self._call(inputs), holds[1], *error)
         scores, ids = tf.math.top_k(scores[:, :size], top_k)
         tokens = self.tokenizer.decode_ids(tf.reshape(ids, (-1, 1)))
         spelled = tf.gather(tf.constant(self.tokenizer.vocabulary), ids)  # of special tokens

@@ -82,7 +82,6 @@ def get_activation(activation):
     if not isinstance(activation, str):
         return activation
     if activation.lower() not in ACTIVATIONS:
-        raise ArgumentError(
-            "activation", f"one of {', '.join(ACTIVATIONS)}, or a function", f"{activation!r}"
-        )
+        expected = f"one of {', '.join(ACTIVATIONS)}, or a function"
+        raise ArgumentError("activation", expected, f"{activation!r}")
     return ACTIVATIONS[activation.lower()]

@@ -1,17 +1,19 @@
-"""Conversion and checks of token ids, for every layer and model.
+"""Conversion and checks of token ids; the shapes, dtypes and programs of tensors that are traced.
 
 Axes: B batch, T length, V vocabulary.
 """
 
+import contextlib
+import contextvars
 import math
 from numbers import Integral, Real
 
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.tracing import in_xla_program
 
 # Below these, floats represent every whole number exactly.
 _EXACT_BELOW = {tf.float32: 2.0**24, tf.float64: 2.0**53}
@@ -46,8 +48,8 @@ def _whole(ids, dtype, name):
         return ids if dtype == tf.int64 else tf.cast(ids, tf.int32 if is_small else tf.int64)
     whole = tf.equal(ids, tf.floor(ids)) & (tf.abs(ids) < _EXACT_BELOW[dtype])
     expected = f"whole numbers below {_EXACT_BELOW[dtype]:.0f}"
-    error = ArgumentError(name, expected, f"other {dtype.name} numbers", "Pass integers.")
-    whole = asserted(whole, tf.reduce_all(whole), error)
+    error = (name, expected, f"other {dtype.name} numbers", "Pass integers.")
+    whole = asserted(whole, tf.reduce_all(whole), *error)
     return tf.where(whole, tf.cast(ids, tf.int64), -1)
 
 
@@ -87,9 +89,8 @@ def in_vocabulary(ids, size, name="ids", size_name="vocab_size"):
             raise ArgumentError(name, expected, bad, remedy)
         return ids
     least, most = tf.reduce_min(ids), tf.reduce_max(ids)
-    holds = (least >= 0) & (most < size)
-    error = ArgumentError(name, expected, "others", f"{remedy} The smallest and the largest:")
-    return asserted(ids, holds, error, least, most)
+    error = (name, expected, "others", f"{remedy} The smallest and the largest:")
+    return asserted(ids, (least >= 0) & (most < size), *error, least, most)
 
 
 def nan_outside(ids, size, dtype):
@@ -100,16 +101,17 @@ def nan_outside(ids, size, dtype):
     return tf.expand_dims(tf.where(outside, tf.cast(np.nan, dtype), tf.zeros((), dtype)), -1)
 
 
-def asserted(x, holds, error, *values):
+def asserted(x, holds, argument, expected, got, remedy=None, *values):
     """Return a tensor after an assertion, which is left out in XLA programs."""
     if tf.executing_eagerly():
         if not holds:
-            raise error
+            raise ArgumentError(argument, expected, got, remedy)
         return x
     if in_xla_program():
         return x
     # Not `tf.debugging.assert_*`, which add conditionals for int64.
-    check = tf.raw_ops.Assert(condition=holds, data=[str(error), *values])
+    message = str(ArgumentError(argument, expected, got, remedy))
+    check = tf.raw_ops.Assert(condition=holds, data=[message, *values])
     with tf.control_dependencies([check]):
         return tf.identity(x)
 
@@ -135,3 +137,50 @@ def check_range(name, value, least, most=None, *, above=False):
     inside = value > least if above else value >= least  # NaN is outside too
     if not inside or not math.isfinite(value) or (most is not None and value > most):
         raise ArgumentError(name, expected, value)
+
+
+def in_xla_program():
+    """Whether the caller is being traced for XLA, inside `tf.function(jit_compile=True)`."""
+    return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def wide_dtype(x):
+    """The dtype of scores, statistics and angles: float64 for float64, else float32."""
+    return tf.float64 if x.dtype == tf.float64 else tf.float32
+
+
+def shape_of(x):
+    """Shape of a tensor, with ints for static sizes: XLA needs constant slice sizes."""
+    return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
+
+
+def merge_leading(x):
+    """Merge all axes but the last two."""
+    leading = [tf.reduce_prod(tf.shape(x)[:-2])]
+    flat = tf.reshape(x, tf.concat([leading, tf.shape(x)[-2:]], 0))
+    flat.set_shape((x.shape[:-2].num_elements(), *x.shape[-2:]))
+    return flat
+
+
+def has_accelerator():
+    """Whether TensorFlow sees a GPU or TPU, and so places operations there."""
+    return any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
+
+
+_LONGEST = contextvars.ContextVar("longest", default=None)
+
+
+@contextlib.contextmanager
+def portable(longest):
+    """Within this context, traced functions use only operations that LiteRT has."""
+    # It has neither float64 sines and cosines nor complex numbers; `rotate` takes tables instead.
+    token = _LONGEST.set(longest)
+    try:
+        yield
+    finally:
+        _LONGEST.reset(token)
+
+
+def portable_positions():
+    """The number of positions of a portable function, or None outside of `portable`."""
+    return _LONGEST.get()

@@ -8,7 +8,7 @@ from tensorflow.python.framework import kernels, op_def_library
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import gelu, gelu_tanh
-from tf_transformer.functional.tracing import has_accelerator, in_xla_program
+from tf_transformer.functional.ids import has_accelerator, in_xla_program
 
 LARGEST = 127
 # On processors without VNNI oneDNN adds 128 to x and sums pairs of products in 16 bits, which
@@ -21,12 +21,9 @@ _FUSED = {gelu: "GeluExact", gelu_tanh: "GeluApproximate", tf.nn.relu: "Relu"}
 def int8_product(x, kernel, ranges, bias=None, activation=None, *, most=None, transposed=False):
     """activation(x W + b), x rounded to 8 bits and W, from `to_int8`, to 7, which are stored in 8.
 
-    Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient
-    Integer-Arithmetic-Only Inference", section 2, without zero points: integers are multiplied and
-    summed exactly on every processor. 127 stands for `most` in x, or for the largest number of a
-    row, which takes more time. A graph on a CPU runs one oneDNN operation, which uses VNNI or AMX.
-    It packs the kernel at the first call: later changes of a variable have no effect. Elsewhere
-    (eager mode, XLA, a GPU, no oneDNN) the same integers are multiplied in float32.
+    Jacob et al. 2018, section 2, without zero points. 127 stands for `most` in x, or for the
+    largest number of a row, which takes more time. In a graph on a CPU, later changes of a variable
+    have no effect: oneDNN packs the kernel at the first call.
     """
     _check_range(kernel)
     dtype, x = x.dtype, tf.cast(x, tf.float32)

@@ -6,7 +6,7 @@ Axes: B batch, N heads, T length, D model width or distances, H head width, W fr
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.functional.tracing import in_xla_program, portable_positions, wide_dtype
+from tf_transformer.functional.ids import in_xla_program, portable_positions, wide_dtype
 
 
 def sines_and_cosines(positions, frequencies, dtype):
@@ -38,15 +38,11 @@ PAIRINGS = ("interleaved", "halves")
 
 
 def rotary_frequencies(width, base=10000.0, stretch=1.0, bands=None):
-    """Radians per position of each pair, float64 (H / 2,): 1 / (stretch base^(2i / H)).
-
-    With `bands` (low, high, length), as in Llama 3.1, a pair that turns more than `high` times over
-    `length` positions is not stretched, one that turns less than `low` times is, and those between
-    are interpolated.
-    """
+    """Radians per position of each pair, float64 (H / 2,): 1 / (stretch base^(2i / H))."""
     frequencies = base ** (-np.arange(0, width, 2) / width)
     if bands is None:
         return frequencies / stretch
+    # Llama 3.1: slow pairs are stretched, fast ones are not, and those between are interpolated.
     low, high, length = bands
     turns = length * frequencies / (2 * np.pi)
     kept = np.clip((turns - low) / (high - low), 0, 1)
@@ -54,14 +50,7 @@ def rotary_frequencies(width, base=10000.0, stretch=1.0, bands=None):
 
 
 def rotate(heads, positions, base=10000.0, stretch=1.0, pairing="interleaved", bands=None):
-    """Rotate each pair of columns by its angle, so that products depend only on the distance.
-
-    (x_1, x_2) -> (x_1 cos a - x_2 sin a, x_1 sin a + x_2 cos a) with a = position / stretch /
-    base^(2i / H) for pair i, Su et al. 2021, "RoFormer", section 3.2.2. "interleaved" pairs columns
-    2i and 2i + 1, as in the paper; "halves" pairs i and i + H / 2, as in GPT-NeoX and LLaMA.
-    `stretch` interpolates: Chen et al. 2023, "Extending Context Window of Large Language Models";
-    for `bands` see `rotary_frequencies`.
-    """
+    """(x_1, x_2) -> (x_1 cos a - x_2 sin a, x_1 sin a + x_2 cos a), for pairs of columns."""
     wide = wide_dtype(heads)
     frequencies = rotary_frequencies(heads.shape[-1], base, stretch, bands)
     sine, cosine = sines_and_cosines(positions, frequencies, wide)  # (T, H / 2)

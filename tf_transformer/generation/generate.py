@@ -10,9 +10,8 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import asserted, check_range
 from tf_transformer.generation.beam_search import beam_search, sample_decode
 from tf_transformer.generation.decoding import greedy_decode, is_among, without_unused_ids
-from tf_transformer.models.base_model import check_padding
+from tf_transformer.models.base_model import check_padding, check_vocabulary
 from tf_transformer.models.language_model import LanguageModel
-from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.models.transformer import Transformer
 
 
@@ -155,16 +154,16 @@ def _start(model, inputs, start_id, beam_size):
         expected = "None for a language model, whose prompts begin with a token"
         raise ArgumentError("start_id", expected, start_id)
     inputs = inputs if isinstance(inputs, tf.RaggedTensor) else tf.convert_to_tensor(inputs)
-    error = ArgumentError("inputs", "at least one token of each prompt", "none")
+    error = ("inputs", "at least one token of each prompt", "none")
     if inputs.shape[1] == 0:
-        raise error
+        raise ArgumentError(*error)
     state = model.start(inputs[:, 1:], 0, beam_size)
     first = tf.cast(inputs[:, :1], tf.int32)
     if isinstance(first, tf.RaggedTensor):
         is_there = tf.reduce_all(first.row_lengths() > 0)
-        first = asserted(first.to_tensor(shape=(None, 1)), is_there, error)
+        first = asserted(first.to_tensor(shape=(None, 1)), is_there, *error)
     elif model.pad_id is not None:
-        first = asserted(first, tf.reduce_all(first != model.pad_id), error)
+        first = asserted(first, tf.reduce_all(first != model.pad_id), *error)
     first = tf.squeeze(first, 1)
     prompt_lengths = tf.math.count_nonzero(state["prompt"] >= 0, axis=1, dtype=tf.int32)
     return model.prefill(state, first), first, prompt_lengths
@@ -176,11 +175,11 @@ def _checked_limits(model, limits, prompt_lengths, is_default):
     name = "pe_target" if isinstance(model, Transformer) else "max_position"
     if is_default:
         limits = tf.minimum(limits, config[name] - 1)
-    error = ArgumentError("max_length", "more tokens than in every prompt", "fewer")
-    limits = asserted(limits, tf.reduce_all(limits > prompt_lengths), error)
+    error = ("max_length", "more tokens than in every prompt", "fewer")
+    limits = asserted(limits, tf.reduce_all(limits > prompt_lengths), *error)
     expected = f"at most {config[name]} tokens after the first ({name}), the model's positions"
-    error = ArgumentError("max_length, max_new_tokens", expected, "more")
-    return asserted(limits, tf.reduce_all(limits <= config[name]), error)
+    error = ("max_length, max_new_tokens", expected, "more")
+    return asserted(limits, tf.reduce_all(limits <= config[name]), *error)
 
 
 def continue_texts(

@@ -16,7 +16,7 @@ from tf_transformer.layers.complex_encoder import (
 )
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.embeddings import TokenEmbedding
-from tf_transformer.layers.encoder import Encoder, EncoderLayer
+from tf_transformer.layers.encoder import Encoder, EncoderLayer, recompute_layers
 from tf_transformer.layers.feed_forwards import (
     FeedForward,
     FlatDense,
@@ -37,7 +37,6 @@ from tf_transformer.layers.positions import (
     SinusoidalPositions,
     T5Positions,
 )
-from tf_transformer.layers.recompute import recompute_layers
 from tf_transformer.layers.residuals import Dropout, NoResidual, PostNorm, PreNorm
 from tf_transformer.layers.scored_attention import (
     AdditiveAttention,

@@ -50,7 +50,7 @@ class Architecture:
     """The architectural choices of a Transformer; the defaults are the paper's.
 
     A model copies the parts, so one architecture can serve many models. A model without one uses
-    `Positional_Encoding`: the codes of the default positions, from a table of limited length.
+    `Positional_Encoding`, a table of the codes of the default positions.
 
     Args:
         positions: a part of `layers.positions`, how a model represents the order of tokens.
@@ -66,8 +66,7 @@ class Architecture:
         attention_bias: which projections of attention have a bias, see `use_bias` of
             `MultiHeadAttention`; for those of the feed-forward network see the part.
         scale_embeddings: bool, whether word vectors are multiplied by sqrt(D), as in the paper.
-        embedding_norm: bool, whether `norm` is also applied to the sum of word vectors and
-            positions. Lewis et al. 2020, "BART".
+        embedding_norm: bool, whether `norm` is also applied to the embeddings, as in BART.
 
     Raises:
         ValueError: If a part is of another kind.
@@ -97,12 +96,9 @@ class Architecture:
         for field, (home, kind) in _PARTS.items():
             part = getattr(self, field)
             if not isinstance(part, kind):
-                raise ArgumentError(
-                    field,
-                    f"a part of {home.__name__.removeprefix('tf_transformer.')}, "
-                    f"such as {home.__all__[0]}()",
-                    f"{part!r}",
-                )
+                where = home.__name__.removeprefix("tf_transformer.")
+                expected = f"a part of {where}, such as {home.__all__[0]}()"
+                raise ArgumentError(field, expected, f"{part!r}")
         if not {"training", "tokens"} <= set(inspect.signature(self.norm.call).parameters):
             expected = "a layer with call(inputs, training, tokens), such as LayerNorm()"
             raise ArgumentError("norm", expected, f"{self.norm!r}")
@@ -129,12 +125,9 @@ class Architecture:
         if positions is None:
             positions = self.positions.copy(options.get("dtype")).for_layer()
         elif _described(positions) != _described(self.positions):
-            raise ArgumentError(
-                "positions",
-                f"None or a part like the architecture's, {_described(self.positions)}",
-                _described(positions),
-                "Pass Architecture(positions=...).",
-            )
+            expected = f"None or a part like the architecture's, {_described(self.positions)}"
+            remedy = "Pass Architecture(positions=...)."
+            raise ArgumentError("positions", expected, _described(positions), remedy)
         heads = attributes(self, "share_qk", "window")
         return self.cross_attention(d_model, num_heads, positions=positions, **heads, **options)
 
@@ -206,9 +199,8 @@ def _part(field, config):
     name, (home, _) = config.pop("part", None), _PARTS[field]
     names = [name for name in home.__all__ if getattr(home, name) not in _BASES]
     if name not in names:
-        raise ArgumentError(
-            field, f"a part among {', '.join(names)}", f"{name!r}{did_you_mean(name, names)}"
-        )
+        got = f"{name!r}{did_you_mean(name, names)}"
+        raise ArgumentError(field, f"a part among {', '.join(names)}", got)
     part = getattr(home, name)
     settings = [x for x in inspect.signature(part).parameters if x not in ("args", "kwargs")]
     for setting in config:
@@ -222,13 +214,6 @@ def _part(field, config):
         raise ArgumentError(field, f"settings of {name}", f"{config!r}: {error}") from None
 
 
-def with_architecture(config):
-    """Return a config with its `architecture` as an object, for `from_config`."""
-    config = {name: value for name, value in config.items() if name != "jit"}  # of older models
-    choice = config.get("architecture")
-    return {**config, "architecture": choice and Architecture.from_dict(choice)}
-
-
 class HasArchitecture(NotesLayer):
     """Mixin for layers and models whose config has their `architecture`, which may be None."""
 
@@ -240,4 +225,6 @@ class HasArchitecture(NotesLayer):
     @classmethod
     def from_config(cls, config):
         """See `keras.layers.Layer`."""
-        return cls(**with_architecture(config))
+        config = {name: value for name, value in config.items() if name != "jit"}  # of older models
+        choice = config.get("architecture")
+        return cls(**{**config, "architecture": choice and Architecture.from_dict(choice)})

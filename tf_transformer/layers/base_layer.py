@@ -32,16 +32,20 @@ class WholeState:
         return children
 
     def get_build_config(self):
-        """See `keras.layers.Layer`; also which sublayers are frozen or have adapters.
-
-        `trainable` has the sublayers that differ from their parent. With `adapters`, single weights
-        of a layer are frozen: `trainable_weights` has a bool for each.
-        """
+        """See `keras.layers.Layer`; also which sublayers are frozen or have adapters."""
         config = super().get_build_config()
         if config is None:
             return None
-        found = {"trainable": _differences(self, True), "adapters": dict(_adapters(self))}
-        if found["adapters"]:
+        below = [*_walk(self)]
+        found = {
+            "trainable": {p: layer.trainable for p, layer, of in below if layer.trainable != of},
+            "adapters": {
+                path: {"rank": layer.lora_rank, "lora_alpha": layer.lora_alpha}
+                for path, layer, _ in below
+                if getattr(layer, "lora_enabled", False)
+            },
+        }
+        if found["adapters"]:  # which freeze single weights of a layer
             found["trainable_weights"] = [weight.trainable for weight in self.weights]
         return {**config, **{name: value for name, value in found.items() if value}}
 
@@ -65,7 +69,7 @@ class WholeState:
 
 
 def _sublayer(layer, path):
-    """The sublayer at a path of `_differences`."""
+    """The sublayer at a path of `_walk`."""
     for name in filter(None, path.split("/")):
         sublayers = _sublayers(layer)
         if name not in sublayers:
@@ -75,21 +79,11 @@ def _sublayer(layer, path):
     return layer
 
 
-def _adapters(layer, path=""):
-    """Yield the paths of sublayers with adapters, and the arguments of `enable_lora`."""
-    if getattr(layer, "lora_enabled", False):
-        yield path, {"rank": layer.lora_rank, "lora_alpha": layer.lora_alpha}
+def _walk(layer, inherited=True, path=""):
+    """Yield the path of a layer, the layer and whether its parent is trainable; then all below."""
+    yield path, layer, inherited
     for name, sublayer in _sublayers(layer).items():
-        yield from _adapters(sublayer, f"{path}/{name}" if path else name)
-
-
-def _differences(layer, inherited, path=""):
-    """Sublayers whose `trainable` differs from their parent's: dict, path to bool."""
-    found = {path: layer.trainable} if layer.trainable != inherited else {}
-    for name, sublayer in _sublayers(layer).items():
-        below = f"{path}/{name}" if path else name
-        found |= _differences(sublayer, layer.trainable, below)
-    return found
+        yield from _walk(sublayer, layer.trainable, f"{path}/{name}" if path else name)
 
 
 def _sublayers(layer):
@@ -129,12 +123,9 @@ class NotesLayer(WholeState):
                 )
             kwargs[name] = value
         if len(getattr(kwargs.get("training"), "shape", ())):  # `layer(x, mask)`
-            raise ArgumentError(
-                "training",
-                "a bool or None",
-                f"a tensor of shape {tuple(kwargs['training'].shape)}",
-                "Pass a mask by name: mask=...",
-            )
+            got = f"a tensor of shape {tuple(kwargs['training'].shape)}"
+            remedy = "Pass a mask by name: mask=..."
+            raise ArgumentError("training", "a bool or None", got, remedy)
         for name in with_mask:
             tensor = args[0] if args and name == names[0] else kwargs.get(name)
             mask = getattr(tensor, "_keras_mask", None)

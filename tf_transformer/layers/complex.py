@@ -60,9 +60,8 @@ def check_sizes(**sizes):
 class ComplexDense(ComplexLayer):
     """Multiply by a complex matrix, add a complex bias, activate both parts separately.
 
-    s(x A - y B + c) + i s(x B + y A + d) for the input x + i y, Wang et al. 2020, equation 10. The
-    entries of A + i B start with the variance of Glorot's initialization, half of it in each part
-    (Trabelsi et al. 2018, section 3.6).
+    s(x A - y B + c) + i s(x B + y A + d) for the input x + i y, Wang et al. 2020, equation 10. Each
+    part of A + i B starts with half of the variance of Glorot's initialization.
 
     Args:
         units: int, F; if it is not positive, a ValueError is raised.
@@ -108,9 +107,7 @@ class ComplexDense(ComplexLayer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ComplexDropout(ComplexLayer):
-    """Drop real and imaginary parts independently of each other.
-
-    As in the code published with Wang et al. 2020.
+    """Drop real and imaginary parts independently, as in the code of Wang et al. 2020.
 
     Args:
         rate, seed: see `keras.layers.Dropout`.
@@ -145,9 +142,8 @@ class ComplexDropout(ComplexLayer):
 class ComplexLayerNorm(ComplexLayer):
     """Normalize the real and the imaginary part separately, each with its own scale and shift.
 
-    LayerNorm(Re x) + i LayerNorm(Im x), see `LayerNorm` for each. Differs from Wang et al. 2020,
-    appendix B, which also normalizes the parts separately, but over the batch. The code published
-    with it has layer normalization, with one scale and shift for both parts.
+    LayerNorm(Re x) + i LayerNorm(Im x), see `LayerNorm`. Differs from Wang et al. 2020, appendix B,
+    which normalizes over the batch, and from their code, which has one scale for both parts.
 
     Args:
         epsilon: float, added to the variances.
@@ -224,8 +220,7 @@ class ComplexToReal(NotesLayer, keras.layers.Layer):
     """A real dense layer over the real and imaginary parts side by side.
 
     s([Re x, Im x] W + b) with a real matrix W (2 D, F), as in the code for text classification
-    published with Wang et al. 2020. Its code for translation projects the squared moduli instead,
-    which loses the phase.
+    published with Wang et al. 2020; its translator projects squared moduli, which have no phase.
 
     Args:
         units: int, F; if it is not positive, a ValueError is raised.
@@ -270,11 +265,9 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
     by exp(i w_j n), wherever it is.
 
     Each of the three has a scheme: "own", a parameter for each word and dimension (V D);
-    "word-sharing", one for each dimension, the same for all words (D); "dimension-sharing", one for
-    each word, the same for all its dimensions (V); or "zero", none, the value is 0. The experiments
-    of the paper have `phases="zero"`: initial phases made its accuracy worse (table 4).
-    `frequencies="zero"` is its "complex-vanilla", which ignores positions. With both "zero" this is
-    a plain embedding.
+    "word-sharing", one for each dimension (D); "dimension-sharing", one for each word (V); or
+    "zero", the value is 0. The experiments of the paper have `phases="zero"` (table 4);
+    `frequencies="zero"` is its "complex-vanilla", which ignores positions.
 
     Args:
         vocab_size, d_model: ints, V and D.
@@ -295,9 +288,8 @@ class ComplexEmbedding(TakesIds, ComplexLayer):
         ValueError: If a size is not a positive integer, a scheme is unknown, ids are not whole
             numbers, or, in eager mode, out of range; see `TokenEmbedding` for graphs.
 
-    Differs from the paper: section 3.1 swaps the parameters of the two ways of sharing; table 4 has
-    them as here. The paper reduces phases modulo 2 pi after each step, which does not change the
-    embedding.
+    Differs from the paper, which also reduces phases modulo 2 pi after each step. Its section 3.1
+    swaps the two ways of sharing; table 4 has them as here.
 
     Example:
         >>> embedding = ComplexEmbedding(11, 8, frequencies="word-sharing", phases="zero")

@@ -27,7 +27,7 @@ class ComplexMultiHeadAttention(ComplexLayer):
     """N parallel attention heads with complex projections and real weights.
 
     Concat(head_1, ..., head_N) W_O with head_n = softmax(|Q W_Q (K W_K)^H| / sqrt(H)) V W_V, Wang
-    et al. 2020, equations 13 and 14; see `complex_attention` for the score.
+    et al. 2020, equations 13 and 14. The score does not change if query and key turn alike.
 
     Args:
         d_model, num_heads: ints, the width D of queries and output, and N, which must divide it.
@@ -35,15 +35,14 @@ class ComplexMultiHeadAttention(ComplexLayer):
     Call arguments:
         q, k, v: complex or real tensors: q (B, T, D), k and v (B, S, any width).
         mask, k_mask, v_mask: see `MultiHeadAttention`.
-        return_attention_weights: False returns None instead of the weights; then long texts are
-            computed in blocks, see `choose_plan`.
+        return_attention_weights: False returns None instead; long texts are computed in blocks.
 
     Returns:
         `(output, attention_weights)`: complex64 (B, T, D), and float32 (B, N, T, S) or None.
 
     Raises:
-        ValueError: If `d_model` is not divisible by `num_heads`, an input is not of rank 3, or the
-            mask has an integer dtype or does not broadcast.
+        ValueError: If `num_heads` does not divide `d_model`, an input is not of rank 3, or the mask
+            has an integer dtype or does not broadcast.
 
     Example:
         >>> layer, x = ComplexMultiHeadAttention(8, 2), tf.ones((1, 3, 8), tf.complex64)
@@ -101,8 +100,7 @@ def _sizes(x):
 class ComplexEncoderLayer(ComplexLayer):
     """Complex self-attention, then a complex feed-forward network, each with "add and norm".
 
-    out = Norm(x + Dropout(Sublayer(x))) twice, as in `EncoderLayer`, with the complex sublayers of
-    Wang et al. 2020, appendix B.
+    out = Norm(x + Dropout(Sublayer(x))) twice, as in `EncoderLayer`; Wang et al. 2020, appendix B.
 
     Args:
         d_model, num_heads: see `ComplexMultiHeadAttention`; a ValueError is raised if `x` has
@@ -115,8 +113,7 @@ class ComplexEncoderLayer(ComplexLayer):
         x: complex or real tensor (B, T, D); returns complex64 (complex128 in float64).
         training: bool or None; dropout is only applied if true.
         mask: see `ComplexMultiHeadAttention`.
-        x_mask: None, or bool tensor (B, T), False for padding, which is blocked as well; by default
-            the Keras mask of `x`, which the output inherits.
+        x_mask: None, or bool tensor (B, T), False for padding; see `EncoderLayer`.
 
     Example:
         >>> layer = ComplexEncoderLayer(8, 2, 32)
@@ -162,8 +159,7 @@ class ComplexEncoderLayer(ComplexLayer):
 class ComplexEncoder(TakesIds, ComplexLayer):
     """A stack of complex encoder layers over a complex embedding.
 
-    The Transformer encoder of Wang et al. 2020, appendix B. Positions are in the phases of the
-    embedding; text length is not limited.
+    Wang et al. 2020, appendix B. Positions are in the phases of the embedding, without a limit.
 
     Args:
         num_layers: int, number of layers; if it is not positive, a ValueError is raised.

@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from tf_transformer.layers.architecture import Architecture, HasArchitecture
 from tf_transformer.layers.base_layer import attributes
-from tf_transformer.layers.encoder import Stack
+from tf_transformer.layers.encoder import Stack, run_layer
 from tf_transformer.layers.feed_forwards import check_width
-from tf_transformer.layers.recompute import run_layer
 from tf_transformer.layers.residuals import Dropout
 
 
@@ -37,9 +36,7 @@ class DecoderLayer(HasArchitecture, keras.layers.Layer):
         causal: True blocks the future in the self-attention without a T x T mask;
             `look_ahead_mask` then only needs to block padding.
         tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
-        x_mask, enc_output_mask: None, or bool tensors (B, T) and (B, S), False for padding, which
-            is blocked as well; by default the Keras masks of `x`, which `out3` inherits, and of
-            `enc_output`. Without `tokens`, a norm over the batch uses `x_mask`.
+        x_mask, enc_output_mask: None, or bool tensors (B, T) and (B, S); see `EncoderLayer`.
 
     Returns:
         `(out3, weights_block1, weights_block2)`: (B, T, D), (B, N, T, T), (B, N, T, S).
@@ -119,11 +116,7 @@ class DecoderLayer(HasArchitecture, keras.layers.Layer):
         )
 
     def step(self, x, cache, memory, slot, mask=None, padding_mask=None, token_positions=None):
-        """Decode new positions (B, T, D) from cached ones, with the same result as `call`.
-
-        `memory` is the encoder's output through `mha2.keys_values`, `padding_mask` as in `call`;
-        the other arguments and `(out3, cache)` are as in `MultiHeadAttention.step`.
-        """
+        """As `call`, from cached positions and the encoder's `memory`, from `mha2.keys_values`."""
         out, cache, _ = self._sublayers(
             x,
             lambda q: self.mha1.step(q, cache, slot, mask, token_positions),
@@ -163,8 +156,7 @@ class Decoder(Stack):
         training, look_ahead_mask, padding_mask: see `DecoderLayer`.
         return_attention_weights: see `MultiHeadAttention`; False returns an empty dict.
         causal: see `DecoderLayer`.
-        x_mask, enc_output_mask: see `DecoderLayer`; by default the Keras masks of the ids and of
-            `enc_output`.
+        x_mask, enc_output_mask: see `DecoderLayer`.
 
     Returns:
         `(x, attention_weights)`: float tensor (B, T, D), and a dict with
@@ -246,16 +238,10 @@ class Decoder(Stack):
         return self._normalize(x, training, tokens), attention_weights
 
     def start(self, enc_output, slots):
-        """Create the inputs of `step`: an empty cache, and the encoder's output as keys and values.
+        """Create the inputs of `step`: empty caches of C slots, and keys and values of the encoder.
 
-        Args:
-            enc_output: float tensor (B, S, D).
-            slots: int or scalar int32 tensor C, the number of tokens to decode per sentence, summed
-                over its rows.
-
-        Returns:
-            `(caches, memories)`, each a list with one `(keys, values)` per layer: zeros
-            (B, G, C, H), and (B, G, S, H).
+        For `slots` see `Encoder.start`. Both lists, `(caches, memories)`, have one `(keys, values)`
+        per layer, (B, G, C, H) and (B, G, S, H).
         """
         batch_size = tf.shape(enc_output)[0]
         caches = [layer.mha1.empty_cache(batch_size, slots) for layer in self.dec_layers]
@@ -263,16 +249,7 @@ class Decoder(Stack):
         return caches, memories
 
     def step(self, tokens, caches, memories, position, mask=None, padding_mask=None):
-        """Decode one token per row against the cache.
-
-        Args:
-            tokens, position, mask: see `Encoder.step`.
-            caches, memories: from `start`; after the first step, the caches from the last `step`.
-            padding_mask: mask of the attention to the encoder.
-
-        Returns:
-            `(x, caches)`: float tensor (B, K, D), and the caches with the new keys and values.
-        """
+        """Decode one token per row; see `Encoder.step`, and `start` for `memories`."""
         x, slot, token_positions = self.embedding.step(tokens, position, tf.shape(caches[0][0])[2])
         filled = []
         for layer, cache, memory in zip(self.dec_layers, caches, memories, strict=True):

@@ -25,12 +25,9 @@ class FactorizedEmbedding(keras.layers.Layer):
     def __init__(self, input_dim, embedding_size, output_dim, **kwargs):
         super().__init__(**kwargs)
         if embedding_size >= output_dim:
-            raise ArgumentError(
-                "embedding_size",
-                f"less than {output_dim}, the model width",
-                embedding_size,
-                "Leave it out for a table of full width.",
-            )
+            expected = f"less than {output_dim}, the model width"
+            remedy = "Leave it out for a table of full width."
+            raise ArgumentError("embedding_size", expected, embedding_size, remedy)
         self.supports_masking = True
         self.input_dim, self.embedding_size, self.output_dim = input_dim, embedding_size, output_dim
         self.table = keras.layers.Embedding(
@@ -74,9 +71,8 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
     Args:
         vocab_size, d_model, max_position: ints, V, D and the longest sequence.
         rate: float, dropout rate.
-        embedding: None, or a `keras.layers.Embedding` or `FactorizedEmbedding` (V, D) to share. It
-            is not in the config: a model that shares a table (`Transformer`) shares it again when
-            it is re-created.
+        embedding: None, or a `keras.layers.Embedding` or `FactorizedEmbedding` (V, D) to share,
+            which is not in the config.
         positions: None for `Positional_Encoding(max_position)`; or a part of `layers.positions`.
         embedding_size: None, or int, for a `FactorizedEmbedding`.
         scale: bool, whether the embedding is multiplied by sqrt(D).
@@ -93,10 +89,8 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
 
     Raises:
         ValueError: If T is larger than `max_position`, `embedding` has a different size or
-            `mask_zero=True`, `positions` has fewer positions, or, in eager mode, an id is out of
-            range.
-        tf.errors.InvalidArgumentError: If, in a graph, an id is out of range. XLA cannot raise
-            errors; there the vectors of such an id are NaN.
+            `mask_zero=True`, `positions` has fewer positions, or an id is out of range; in a graph
+            `tf.errors.InvalidArgumentError`. In XLA the vectors of such an id are NaN.
 
     Example:
         >>> TokenEmbedding(11, 8, 16)(tf.constant([[1, 2, 0]])).shape.as_list()
@@ -136,23 +130,18 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
             got = f"({embedding.input_dim}, {embedding.output_dim})"
             raise ArgumentError("embedding", f"a table of ({vocab_size}, {d_model})", got)
         if getattr(embedding, "mask_zero", False):
-            raise ArgumentError(
-                "embedding",
-                "a table with mask_zero=False, since a saved model would not mask padding any more",
-                "mask_zero=True",
-                "Pass create_padding_mask(ids) as mask.",
-            )
+            reason = "since a saved model would not mask padding any more"
+            remedy = "Pass create_padding_mask(ids) as mask."
+            expected = f"a table with mask_zero=False, {reason}"
+            raise ArgumentError("embedding", expected, "mask_zero=True", remedy)
         embedding.supports_masking = True  # or it warns of ids with a Keras mask, which is kept
         self.embedding = embedding
         if positions is None:
             positions = Positional_Encoding(max_position, dtype=self.dtype_policy)
         if (positions.max_position or max_position) < max_position:
-            raise ArgumentError(
-                "positions",
-                f"at least {max_position} positions, the longest text (max_position, "
-                "pe_input, pe_target)",
-                f"{positions.max_position} of {type(positions).__name__}",
-            )
+            longest = "the longest text (max_position, pe_input, pe_target)"
+            got = f"{positions.max_position} of {type(positions).__name__}"
+            raise ArgumentError("positions", f"at least {max_position} positions, {longest}", got)
         self.max_position = max_position
         self.positions = positions
         self.scale, self.norm = scale, norm
@@ -180,16 +169,9 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         return self.dropout(x, training=training)
 
     def step(self, tokens, position, slots):
-        """Embed one token per row of a cached decoding, without dropout.
+        """Embed one token per row (B, K) at a `position`, which is in the K slots from p * K on.
 
-        Args:
-            tokens: integer tensor (B, K), the tokens at `position` of the K rows of each sentence.
-            position: scalar int32 tensor p; its tokens are in the K slots from p * K on.
-            slots: int or scalar int32 tensor C, the number of slots.
-
-        Returns:
-            `(x, slot, token_positions)`: float tensor (B, K, D), and what `MultiHeadAttention.step`
-            needs: the first slot to write to, and the pair of int32 tensors (K,) and (C,).
+        Returns `(x, slot, token_positions)`: (B, K, D), and what `MultiHeadAttention.step` needs.
         """
         batch_size, rows = tf.unstack(tf.shape(tokens))
         x = self(tf.reshape(tokens, (-1, 1)), training=False, start=position)  # (B * K, 1, D)

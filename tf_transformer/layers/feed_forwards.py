@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import ACTIVATIONS, gelu, get_activation
+from tf_transformer.functional.ids import has_accelerator
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
-from tf_transformer.functional.tracing import has_accelerator
 from tf_transformer.layers.base_layer import attributes
 
 __all__ = ["FeedForward", "GatedFeedForward", "MacaronFeedForward"]
@@ -47,17 +47,15 @@ def add_bias(x, bias):
 class FlatDense(keras.layers.Dense):
     """`keras.layers.Dense` that multiplies (B * T, D) by (D, F).
 
-    Keras computes the same product, but reshapes before adding the bias. Without that reshape,
-    TensorFlow fuses product, bias and activation into one oneDNN call outside of training
-    (benchmarks/NOTES.md, whole models).
+    Keras reshapes before adding the bias. Without that, TensorFlow fuses product, bias and
+    activation into one oneDNN call outside of training (benchmarks/NOTES.md, whole models).
 
     `quantize("int8")` rounds the kernel to integers within -64..64; from then on the layer is for
-    inference only and multiplies integers, see `int8_product`. Keras's own quantization is slower
-    than float32 on a CPU.
+    inference only and multiplies integers. Keras's own quantization is slower than float32.
 
     `enable_lora(rank, lora_alpha)` adds an adapter to a built layer, see `add_adapters`: Hu et al.
-    2021, "LoRA", section 4.1. Here, it is multiplied by the inputs and saved as it is. Keras adds A
-    B to the kernel, where 16 bits round small products away, and saves the sum without A and B.
+    2021, "LoRA", section 4.1. It is multiplied by the inputs and saved as it is. Keras adds A B to
+    the kernel, where 16 bits round small products away, and saves the sum.
 
     Args:
         units, activation, ...: see `keras.layers.Dense`.
@@ -116,17 +114,13 @@ class FlatDense(keras.layers.Dense):
 
     def save_own_variables(self, store):
         """See `keras.layers.Layer`."""
-        if self.lora_enabled:
-            keras.layers.Layer.save_own_variables(self, store)
-        else:
-            super().save_own_variables(store)
+        home = keras.layers.Layer if self.lora_enabled else keras.layers.Dense
+        home.save_own_variables(self, store)
 
     def load_own_variables(self, store):
         """See `keras.layers.Layer`."""
-        if self.lora_enabled:
-            keras.layers.Layer.load_own_variables(self, store)
-        else:
-            super().load_own_variables(store)
+        home = keras.layers.Layer if self.lora_enabled else keras.layers.Dense
+        home.load_own_variables(self, store)
 
     def quantize(self, mode="int8", type_check=True, config=None):
         """Round a built kernel by columns to "int8"; NotImplementedError for any other mode."""
@@ -313,10 +307,8 @@ class MacaronFeedForward(FeedForward):
     """A feed-forward network before attention and another after it, each halved.
 
     x + FFN(x) / 2, then attention, then x + FFN(x) / 2: Lu et al. 2019, "Understanding and
-    Improving Transformer From a Multi-Particle Dynamic System Point of View", section 4. There, a
-    Transformer solves the movement of interacting particles step by step, and this order, the
-    Strang-Marchuk splitting, has a smaller error per step. With half the `dff`, it is as large as
-    `FeedForward`; for the arguments see there.
+    Improving Transformer From a Multi-Particle Dynamic System Point of View", section 4. With half
+    the `dff`, it is as large as `FeedForward`; for the arguments see there.
 
     Example:
         >>> before, after = MacaronFeedForward().networks(8, 16)

@@ -8,10 +8,12 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.blocks import shape_of
-from tf_transformer.functional.attention.cached import cached_attention
 from tf_transformer.functional.attention.masks import with_key_masks
-from tf_transformer.functional.attention.scaled_dot_product import grouped_attention
+from tf_transformer.functional.attention.scaled_dot_product import (
+    cached_attention,
+    grouped_attention,
+)
+from tf_transformer.functional.ids import shape_of
 from tf_transformer.layers.base_layer import NotesLayer, attributes
 from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.layers.positions import part_config, with_part
@@ -20,12 +22,10 @@ from tf_transformer.layers.positions import part_config, with_part
 def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
     """Check the sizes of the heads of attention."""
     if num_heads < 1 or (key_dim is None and d_model % num_heads):
-        raise ArgumentError(
-            "d_model, num_heads",
-            "d_model to be a multiple of num_heads",
-            f"d_model={d_model} and num_heads={num_heads}",
-            "Change one, or set key_dim, the width of a head.",
-        )
+        got = f"d_model={d_model} and num_heads={num_heads}"
+        remedy = "Change one, or set key_dim, the width of a head."
+        expected = "d_model to be a multiple of num_heads"
+        raise ArgumentError("d_model, num_heads", expected, got, remedy)
     if key_dim is not None and key_dim < 1:
         raise ArgumentError("key_dim", "at least 1", key_dim)
     groups = num_heads if num_key_value_heads is None else num_key_value_heads
@@ -33,11 +33,8 @@ def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
         expected = f"a divisor of num_heads={num_heads}, each head of keys for equally many queries"
         raise ArgumentError("num_key_value_heads", expected, num_key_value_heads)
     if share_qk and groups != num_heads:
-        raise ArgumentError(
-            "share_qk",
-            "as many heads of keys as of queries",
-            f"num_heads={num_heads} and num_key_value_heads={num_key_value_heads}",
-        )
+        got = f"num_heads={num_heads} and num_key_value_heads={num_key_value_heads}"
+        raise ArgumentError("share_qk", "as many heads of keys as of queries", got)
 
 
 def check_bias(name, use_bias):
@@ -53,11 +50,9 @@ def bias_of(positions, queries, keys, bias=None, causal=False):
         return bias
     by_distance = positions.by_distance(queries, shape_of(keys)[2], causal)
     if by_distance is not None and bias is not None:
-        raise ArgumentError(
-            "bias",
-            f"None, since {type(positions).__name__} adds its own to the scores",
-            remedy="Pass a mask, or add yours in a part of `layers.positions`.",
-        )
+        expected = f"None, since {type(positions).__name__} adds its own to the scores"
+        remedy = "Pass a mask, or add yours in a part of `layers.positions`."
+        raise ArgumentError("bias", expected, remedy=remedy)
     return bias if by_distance is None else by_distance
 
 
@@ -75,8 +70,8 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             `RotaryPositions()`; see `layers.positions`.
         key_dim: None for D / N, or int, the width H of a head.
         num_key_value_heads: None for N, or int G, which divides N: each head of keys and values
-            serves N / G heads of queries. Ainslie et al. 2023, "GQA"; with 1, Shazeer 2019, "Fast
-            Transformer Decoding" (multi-query attention). The cache of a decoder has G heads.
+            serves N / G heads of queries. Ainslie et al. 2023, "GQA"; with 1, Shazeer 2019,
+            "multi-query attention". The cache of a decoder has G heads.
         share_qk: bool, True projects queries and keys with the same weights, as in Kitaev et al.
             2020, "Reformer", section 2, without their normalization of keys.
         window: None, or int r: keys more than r positions away from a query are blocked, at a cost
@@ -100,9 +95,8 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
         Keras mask of `q`, which blocks nothing.
 
     Raises:
-        ValueError: If the numbers of heads do not divide as they must, `share_qk` is set with
-            different numbers of heads, an input is not of rank 3, the mask has an integer dtype or
-            does not broadcast, or both `bias` and `positions` add to the scores.
+        ValueError: If the numbers of heads do not fit, an input is not of rank 3, the mask has an
+            integer dtype or does not broadcast, or `bias` and `positions` both add to the scores.
 
     Example:
         >>> layer = MultiHeadAttention(d_model=8, num_heads=2)
@@ -214,9 +208,8 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             token_positions: a pair, the positions of the new tokens and of the tokens in the slots,
                 int32 (T,) and (C,); by default a token's position is its slot.
 
-        Returns:
-            `(output, cache)`: (B, T, D), which without a mask equals these rows of `call` with
-            `causal=True`, and the cache with the new keys and values.
+        Returns `(output, cache)`: (B, T, D), without a mask as in `call` with `causal=True`, and
+        the cache with the new keys and values.
         """
         batch_size, length = tf.unstack(tf.shape(x)[:2])
         if token_positions is None:

@@ -6,7 +6,7 @@ Axes: B batch, T length, D width; the leading axes are "...", or M rows when fla
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.tracing import wide_dtype
+from tf_transformer.functional.ids import wide_dtype
 
 __all__ = ["BatchNorm", "LayerNorm", "NaiveBatchNorm", "RMSNorm"]
 
@@ -87,8 +87,8 @@ class LayerNorm(RowNorm):
     """Normalize each position to mean 0 and variance 1, then apply a learned scale and shift.
 
     gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis, Ba et al. 2016, "Layer
-    Normalization", equation 4. Same result and weights as `keras.layers.LayerNormalization`, with
-    fewer passes over memory (benchmarks/NOTES.md, whole models).
+    Normalization", equation 4. Same as `keras.layers.LayerNormalization`, with fewer passes over
+    memory (benchmarks/NOTES.md, whole models).
 
     Args:
         epsilon: float, added to the variance.
@@ -144,9 +144,8 @@ class BatchNorm(keras.layers.BatchNormalization):
     """Normalize each feature by its mean and variance over the tokens of a batch.
 
     gamma (x - mean) / sqrt(variance + epsilon) + beta for each of the D features, Ioffe and Szegedy
-    2015, "Batch Normalization", algorithm 1. Padding is left out of the statistics; with it, as in
-    `NaiveBatchNorm`, they depend on the text lengths in a batch. Outside of training, the moving
-    averages of both statistics are used. Differs from `keras.layers.BatchNormalization`: it has
+    2015, "Batch Normalization", algorithm 1. Padding is left out of the statistics. Outside of
+    training, their moving averages are used. Differs from `keras.layers.BatchNormalization`: it has
     other defaults, and a batch of only padding is an error.
 
     Args:
@@ -159,11 +158,10 @@ class BatchNorm(keras.layers.BatchNormalization):
         mask: the same, used if `tokens` is None; by default the Keras mask of `inputs`.
 
     Returns:
-        (..., D), in the layer's compute dtype; statistics are float32 (float64 for float64).
+        (..., D); for dtypes see `LayerNorm`.
 
     Raises:
-        tf.errors.InvalidArgumentError: If a training batch has no token. XLA cannot raise
-            errors; there the mean is 0.
+        tf.errors.InvalidArgumentError: If a training batch has no token; in XLA the mean is 0.
 
     Example:
         >>> x = tf.constant([[[1.0, 5.0], [3.0, 7.0], [99.0, 99.0]]])

@@ -10,8 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check_choice
-from tf_transformer.functional.attention.blocks import larger, shape_of
+from tf_transformer.functional.attention.blocks import larger
 from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.ids import shape_of
 from tf_transformer.functional.positions import (
     PAIRINGS,
     alibi_slopes,
@@ -41,11 +42,10 @@ class Positions(NotesLayer, keras.layers.Layer):
     """Base class of the parts that give a model the order of its tokens.
 
     A part overrides what it needs: `add` for codes that are added to the embeddings, `rotate` and
-    `by_distance` for self-attention. Methods that it does not override do nothing. A stack of
-    layers has one part; attention builds it with the shape of its heads, (B, N, T, H), and
-    embeddings build a part that overrides `add` with their own shape, (B, T, D). The attribute
-    `max_position` is None, or the number of positions that the part supports. If `counts_padding`
-    is False, `add` also gets `tokens`, None or bool (B, T), False for padding.
+    `by_distance` for self-attention. A stack of layers has one part; attention builds it with the
+    shape of its heads, (B, N, T, H), and embeddings build a part that overrides `add` with their
+    own, (B, T, D). `max_position` is None or the number of positions that it supports. Without
+    `counts_padding`, `add` also gets `tokens`, None or bool (B, T), False for padding.
 
     Example:
         >>> class Reversed(Positions):
@@ -69,11 +69,7 @@ class Positions(NotesLayer, keras.layers.Layer):
         return heads
 
     def by_distance(self, q, num_keys, causal):
-        """Return None, or a `ByDistance`: what depends on the distance of key and query.
-
-        `q` (B, N, T, H) are the queries; `num_keys`, an int or int32 (), is S, more than T while
-        decoding; with `causal`, keys after the query are blocked.
-        """
+        """What depends on the distance of key and query: None, or a `ByDistance`."""
         del q, num_keys, causal
         return None
 
@@ -188,8 +184,7 @@ class Positional_Encoding(TablePositions):
 
     Call arguments:
         x: float tensor (B, T, D); a ValueError is raised if T is larger than `max_position`.
-        start: int or scalar int32 tensor, the position of the first token of `x`: decoding with
-            a cache feeds one token at a time.
+        start: int or scalar int32 tensor, the position of the first token of `x`.
 
     Returns:
         (B, T, D), `x` plus the encodings of positions start..start+T-1.
@@ -238,12 +233,7 @@ class SinusoidalPositions(Positions):
     """
 
     def __init__(
-        self,
-        pairing="interleaved",
-        offset=0,
-        last_included=False,
-        counts_padding=True,
-        **kwargs,
+        self, pairing="interleaved", offset=0, last_included=False, counts_padding=True, **kwargs
     ):
         super().__init__(**kwargs)
         check_choice("pairing", pairing, PAIRINGS)
@@ -280,8 +270,7 @@ class LearnedPositions(TablePositions):
     Args:
         max_position: int, the number of positions; if it is below 1, or a text is longer, a
             ValueError is raised.
-        offset: int, at least 0, the number of further rows at the start of the table, which are
-            unused, as in BART's files.
+        offset: int, at least 0, the number of unused rows at the start, as in BART's files.
 
     Example:
         >>> part = LearnedPositions(5)
@@ -313,14 +302,15 @@ class LearnedPositions(TablePositions):
 class RotaryPositions(Positions):
     """Rotate queries and keys by their position, so that scores depend only on the distance.
 
-    Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.2;
-    see `functional.positions.rotate`.
+    Each pair of columns turns by the angle position / stretch / base^(2i / H). Su et al. 2021,
+    "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.2.
 
     Args:
         base: float, at least 1. For texts longer than in training by a factor f, a base of
             10000 f^(H / (H - 2)) keeps the fastest angles and slows the others.
-        stretch: float, above 0: positions are divided by it; f interpolates.
-        pairing: "interleaved" or "halves", which columns form a pair.
+        stretch: float, above 0: positions are divided by it; f interpolates, Chen et al. 2023.
+        pairing: "interleaved", columns 2i and 2i + 1, as in the paper; or "halves", i and
+            i + H / 2, as in GPT-NeoX and LLaMA.
         bands: None to stretch all pairs; or `(low, high, length)`, as in Llama 3.1: only those that
             turn less than `low` times over `length` positions, and gradually up to `high` times.
 
@@ -348,12 +338,9 @@ class RotaryPositions(Positions):
         """See `Positions`: the rotated heads."""
         width = heads.shape[-1]
         if width % 2:
-            raise ArgumentError(
-                "RotaryPositions",
-                "an even head width, for pairs of columns",
-                width,
-                "Choose d_model and num_heads so that d_model / num_heads is even.",
-            )
+            remedy = "Choose d_model and num_heads so that d_model / num_heads is even."
+            expected = "an even head width, for pairs of columns"
+            raise ArgumentError("RotaryPositions", expected, width, remedy)
         return rotate(heads, positions, self.base, self.stretch, self.pairing, self.bands)
 
     def get_config(self):
@@ -365,8 +352,7 @@ class ShawPositions(Positions):
     """Add a learned vector to each key and another to each value, for their distance to the query.
 
     e_ts = q_t (k_s + a^K_{s-t}) / sqrt(H), z_t = sum_s w_ts (v_s + a^V_{s-t}), with distances
-    clipped to -m..m. Shaw et al. 2018, "Self-Attention with Relative Position Representations",
-    equations 3 to 5. The heads of a layer share the vectors; every layer has its own.
+    clipped to -m..m, Shaw et al. 2018, equations 3 to 5. The heads of a layer share the vectors.
 
     Args:
         max_distance: int m; below 1 it raises a ValueError.
@@ -410,9 +396,8 @@ class ShawPositions(Positions):
 class T5Positions(Positions):
     """Add a learned number to each score, chosen by the head and the bucket of the distance.
 
-    Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-    Transformer", section 2.1. All layers of a stack share the numbers. Differs from T5: attention
-    here divides the products of queries and keys by sqrt(H).
+    Raffel et al. 2020, section 2.1. All layers of a stack share the numbers. Differs from T5:
+    attention here divides the products of queries and keys by sqrt(H).
 
     Args:
         num_buckets: int, even, at least 4.
@@ -431,11 +416,9 @@ class T5Positions(Positions):
     def __init__(self, num_buckets=32, max_distance=128, **kwargs):
         super().__init__(**kwargs)
         if num_buckets < 4 or num_buckets % 2 or max_distance <= num_buckets // 2:
-            raise ArgumentError(
-                "num_buckets, max_distance",
-                "an even number of at least 4, and more than half of it",
-                f"{num_buckets} and {max_distance}",
-            )
+            expected = "an even number of at least 4, and more than half of it"
+            got = f"{num_buckets} and {max_distance}"
+            raise ArgumentError("num_buckets, max_distance", expected, got)
         self.num_buckets, self.max_distance = num_buckets, max_distance
 
     def build(self, heads_shape):
@@ -463,9 +446,8 @@ class T5Positions(Positions):
 class AlibiPositions(Positions):
     """Lower each score by its distance times a slope, which differs between heads.
 
-    -m_n |s - t|, Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases Enables
-    Input Length Extrapolation", section 3. Nothing is learned. Differs from the paper, which has
-    only causal attention: keys after the query have the term too.
+    -m_n |s - t|, Press et al. 2022, "Train Short, Test Long", section 3. Nothing is learned.
+    Differs from the paper, which is only causal: keys after the query have the term too.
 
     Example:
         >>> terms = AlibiPositions().by_distance(tf.ones((1, 2, 3, 4)), 3, causal=False)

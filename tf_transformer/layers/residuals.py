@@ -6,7 +6,7 @@ import functools
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.dropout import dropout_factors
+from tf_transformer.functional.attention.whole import dropout_factors
 from tf_transformer.layers.base_layer import WholeState
 
 __all__ = ["NoResidual", "PostNorm", "PreNorm", "Residual"]
@@ -17,8 +17,7 @@ class Dropout(WholeState, keras.layers.Dropout):
     """Same as `keras.layers.Dropout`, in about two thirds of the time.
 
     x * factor, where factor = 0 with probability `rate`, else 1 / (1 - rate); Srivastava et al.
-    2014, "Attention Is All You Need", section 5.4. Keras draws 32 random bits per element, this
-    layer 16, see `dropout_factors` (benchmarks/NOTES.md, whole models).
+    2014. Keras draws 32 random bits per element, this layer 16 (benchmarks/NOTES.md).
 
     Args:
         rate, noise_shape, seed: see `keras.layers.Dropout`.
@@ -60,11 +59,7 @@ class Residual:
     final_norm = False
 
     def join(self, x, sublayer, norm, dropout):
-        """Return the output of a sublayer, joined to its input `x` (B, T, D).
-
-        `sublayer`, `norm` and `dropout` are functions of a tensor (B, T, D), which return another.
-        Attention weights, and the cache in `step`, are those of the last call of `sublayer`.
-        """
+        """The output of a sublayer, joined to `x` (B, T, D); the others are functions of it."""
         raise NotImplementedError
 
     def __call__(self, x, sublayer, norm, dropout, training=None, tokens=None):

@@ -42,21 +42,14 @@ class ScoredAttention(NotesLayer, keras.layers.Layer):
 class MultiplicativeAttention(ScoredAttention):
     """Attention whose scores are dot products, without a scale; it has no weights.
 
-    score(q, k) = q . k, "dot" in Luong et al. 2015, "Effective Approaches to Attention-based Neural
-    Machine Translation", section 3.1.
+    score(q, k) = q . k, see `multiplicative_attention`.
 
     Call arguments:
         q, k, v: float tensors (..., T, D), (..., S, D) and (..., S, D_v).
-        mask: None, float (1.0 = blocked) or bool (True = may attend), broadcasting to
-            (..., T, S); see `functional.attention.masks.blocked_scores`.
-        return_attention_weights: False returns None instead of the weights, which are not kept.
-        causal: bool, True also blocks every key that comes after its query.
-        k_mask, v_mask: None, or bool tensors (..., S), False for padding, which is blocked as well;
-            by default the Keras masks of `k` and `v`.
+        mask, return_attention_weights, causal, k_mask, v_mask: see `MultiHeadAttention`.
 
     Returns:
-        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None. The output inherits
-        the Keras mask of `q`, which blocks nothing.
+        `(output, attention_weights)`: (..., T, D_v) and (..., T, S) or None.
 
     Raises:
         ValueError: If queries and keys have different widths, other sizes do not match, or the mask
@@ -80,8 +73,7 @@ class MultiplicativeAttention(ScoredAttention):
 class BilinearAttention(ScoredAttention):
     """Attention whose scores are products with a learned matrix between query and key.
 
-    score(q, k) = q^T W k, "general" in Luong et al. 2015, "Effective Approaches to Attention-based
-    Neural Machine Translation", section 3.1. Arguments, results and errors are those of
+    score(q, k) = q^T W k, see `bilinear_attention`. Arguments, results and errors are those of
     `MultiplicativeAttention`, but keys may have a width of their own, (..., S, D_k); for widths
     that the layer was not built for, a ValueError is raised.
 
@@ -105,10 +97,9 @@ class BilinearAttention(ScoredAttention):
 class AdditiveAttention(ScoredAttention):
     """Attention whose scores come from a network with one hidden layer.
 
-    score(q, k) = w . tanh(q W + k U), Bahdanau et al. 2015, "Neural Machine Translation by Jointly
-    Learning to Align and Translate", section 3.1 and appendix A.1.2. Arguments, results and errors
-    are those of `BilinearAttention`; without the weights, no tensor has T x S elements. Differs
-    from `keras.layers.AdditiveAttention`, which has w but no W and U, and takes `[q, v, k]`.
+    score(q, k) = w . tanh(q W + k U), see `additive_attention`. Arguments, results and errors are
+    those of `BilinearAttention`. Differs from `keras.layers.AdditiveAttention`, which has w but no
+    W and U, and takes `[q, v, k]`.
 
     Args:
         units: int, the width of the hidden layer; if it is not positive, a ValueError is raised.

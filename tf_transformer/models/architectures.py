@@ -61,38 +61,13 @@ class PublishedArchitecture(Architecture):
         return model
 
 
-def _published(model_class, name, source, weights, vocab_size, sizes, **parts):
-    return PublishedArchitecture(
-        name=name,
-        source=source,
-        weights=weights,
-        vocab_size=vocab_size,
-        model_class=model_class,
-        **dict(zip(SIZES, sizes, strict=True)),
-        **parts,
-    )
-
-
-def _bert(name, source, weights):
-    config = published_config(name)
-    sizes = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
-    return _published(
-        Bert,
-        name,
-        source,
-        weights,
-        config.vocab_size,
-        (*sizes, config.intermediate_size, config.hidden_dropout_prob),
-        positions=LearnedPositions(config.max_position_embeddings),
-        norm=LayerNorm(config.layer_norm_eps),
-        feed_forward=FeedForward(config.hidden_act),
-    )
-
-
+_FACTS = ("model_class", "name", "source", "weights", "vocab_size", *SIZES)
 _VASWANI = "Vaswani et al. 2017, table 3"
 _WU = "Wu et al. 2021, table 2"
 _LU = "Lu et al. 2019, section 5; pre-norm as in its program"
 _RADFORD = "Radford et al. 2019, the smallest model"
+_DEVLIN = "Devlin et al. 2019, section 3"
+_LAN = "Lan et al. 2020, table 1"
 _MACARON = {"feed_forward": MacaronFeedForward(), "residual": PreNorm()}
 _GPT = {
     "positions": LearnedPositions(1024),
@@ -101,18 +76,27 @@ _GPT = {
     "feed_forward": FeedForward("gelu_new"),
     "scale_embeddings": False,
 }
-# Model, name, source, weights, size of the vocabulary, `SIZES`, parts.
+_BERT = {"positions": LearnedPositions(512), "norm": LayerNorm(1e-12)}
+# Model, name, source, weights, size of the vocabulary, `SIZES`; then the parts.
 _ROWS = (
-    (Transformer, "transformer-base", _VASWANI, 65_000_000, 37_000, (6, 512, 8, 2048, 0.1), {}),
-    (Transformer, "transformer-big", _VASWANI, 213_000_000, 37_000, (6, 1024, 16, 4096, 0.3), {}),
-    (Transformer, "transformer-tiny", _WU, 2_600_000, 9_700, (4, 128, 4, 256, 0.3), {}),
+    ((Transformer, "transformer-base", _VASWANI, 65_000_000, 37_000, 6, 512, 8, 2048, 0.1), {}),
+    ((Transformer, "transformer-big", _VASWANI, 213_000_000, 37_000, 6, 1024, 16, 4096, 0.3), {}),
+    ((Transformer, "transformer-tiny", _WU, 2_600_000, 9_700, 4, 128, 4, 256, 0.3), {}),
     # Half of the inner width twice: the number of weights of transformer-base.
-    (Transformer, "macaron-base", _LU, 65_000_000, 37_000, (6, 512, 8, 1024, 0.1), _MACARON),
-    (LanguageModel, "gpt2", _RADFORD, 124_000_000, 50_257, (12, 768, 12, 3072, 0.1), _GPT),
+    ((Transformer, "macaron-base", _LU, 65_000_000, 37_000, 6, 512, 8, 1024, 0.1), _MACARON),
+    ((LanguageModel, "gpt2", _RADFORD, 124_000_000, 50_257, 12, 768, 12, 3072, 0.1), _GPT),
+    (
+        (Bert, "bert-base", _DEVLIN, 110_000_000, 30_522, 12, 768, 12, 3072, 0.1),
+        {**_BERT, "feed_forward": FeedForward("gelu")},
+    ),
+    (
+        (Bert, "albert-base", _LAN, 12_000_000, 30_000, 12, 768, 12, 3072, 0.0),
+        {**_BERT, "feed_forward": FeedForward("gelu_new")},
+    ),
 )
-PUBLISHED = {row[1]: _published(*row[:-1], **row[-1]) for row in _ROWS} | {
-    "bert-base": _bert("bert-base", "Devlin et al. 2019, section 3", 110_000_000),
-    "albert-base": _bert("albert-base", "Lan et al. 2020, table 1", 12_000_000),
+PUBLISHED = {
+    facts[1]: PublishedArchitecture(**dict(zip(_FACTS, facts, strict=True)), **parts)
+    for facts, parts in _ROWS
 }
 
 

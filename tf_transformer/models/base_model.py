@@ -1,7 +1,4 @@
-"""Bases of all models: how they are trained, saved and exported, and decode with a cache.
-
-Axes: B batch, K rows per sentence (beams), L cache length in tokens, D model width, V vocabulary.
-"""
+"""The base of all models: how they are trained, saved and exported; checks of their sizes."""
 
 import contextlib
 import copy
@@ -13,9 +10,13 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import asserted
-from tf_transformer.layers.architecture import HasArchitecture
-from tf_transformer.layers.base_layer import TakesIds, WholeState
+from tf_transformer.layers.base_layer import WholeState
+from tf_transformer.layers.positions import (
+    LearnedPositions,
+    Positional_Encoding,
+    ShawPositions,
+    T5Positions,
+)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -65,10 +66,7 @@ class BaseModel(WholeState, keras.Model):
         return super().make_train_function(force)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Build with the batch of one replica, not with the mean of all as in Keras.
-
-        A mean of ids is float, and batches of different sizes have none.
-        """
+        """Build with the batch of one replica; Keras takes a mean, which ids do not have."""
         if iterator is not None and self._distribute_strategy is not None:
             local_results = self._distribute_strategy.experimental_local_results
             _, _, batches = next(iter(iterator))
@@ -86,12 +84,8 @@ class BaseModel(WholeState, keras.Model):
         return super().fit(*args, **kwargs)
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
-        """Save as `.keras`: see `keras.Model`.
-
-        Raises:
-            ValueError: If the model is quantized, or the name ends in anything else: Keras 3.15
-                writes HDF5 files of such models, but cannot read them.
-        """
+        """Save as `.keras`, see `keras.Model`; other names and int8 weights raise a ValueError."""
+        # Keras 3.15 writes HDF5 files of such models, but cannot read them.
         if zipped is not False and not str(filepath).startswith("hf://"):
             _check_file(filepath)
         self._check_float()
@@ -103,12 +97,7 @@ class BaseModel(WholeState, keras.Model):
         super().save_own_variables(store)
 
     def load_weights(self, filepath, skip_mismatch=False, **kwargs):
-        """See `keras.Model`.
-
-        Raises:
-            ValueError: Also if the file has more weights than the model, as from a model with more
-                layers, and `skip_mismatch` is False. Keras would ignore them.
-        """
+        """See `keras.Model`; further weights, which Keras would ignore, raise a ValueError."""
         is_whole = str(filepath).endswith(".weights.h5") and Path(filepath).is_file()
         if is_whole and self.built and not skip_mismatch:
             names = []
@@ -116,12 +105,9 @@ class BaseModel(WholeState, keras.Model):
                 file.visititems(lambda name, x: names.append(name) if hasattr(x, "shape") else None)
             found = sum(not name.startswith("optimizer/") for name in names)
             if found > len(self.weights):
-                raise ArgumentError(
-                    "filepath",
-                    f"the {len(self.weights)} weights of this model",
-                    f"{found} in {filepath}",
-                    "Create the model with the sizes of the saved one.",
-                )
+                expected = f"the {len(self.weights)} weights of this model"
+                remedy = "Create the model with the sizes of the saved one."
+                raise ArgumentError("filepath", expected, f"{found} in {filepath}", remedy)
         super().load_weights(filepath, skip_mismatch, **kwargs)
 
     def export(
@@ -146,12 +132,9 @@ class BaseModel(WholeState, keras.Model):
     def _check_float(self):
         """Refuse int8 weights, whose files Keras cannot read."""
         if any(weight.dtype == "int8" for weight in self.weights):
-            raise ArgumentError(
-                "model",
-                "float weights, since Keras cannot read files and copies of a quantized model",
-                "int8",
-                "Save the original, and quantize it again.",
-            )
+            reason = "since Keras cannot read files and copies of a quantized model"
+            remedy = "Save the original, and quantize it again."
+            raise ArgumentError("model", f"float weights, {reason}", "int8", remedy)
 
     def _build_first(self):
         if self._is_traced or (self.input_signature is None and not self._has_built_layers()):
@@ -174,12 +157,8 @@ class BaseModel(WholeState, keras.Model):
 def _check_file(path):
     """Refuse all names but `.keras`."""
     if not str(path).endswith(".keras"):
-        raise ArgumentError(
-            "filepath",
-            'a name that ends in ".keras"',
-            f'"{path}"',
-            f'For the weights alone use save_weights("{Path(path).stem}.weights.h5").',
-        )
+        remedy = f'For the weights alone use save_weights("{Path(path).stem}.weights.h5").'
+        raise ArgumentError("filepath", 'a name that ends in ".keras"', f'"{path}"', remedy)
 
 
 @contextlib.contextmanager
@@ -223,94 +202,103 @@ def check_merged(model):
         raise ArgumentError("model", "a model without adapters", got, remedy)
 
 
-def checked_max_length(max_length, most, name):
-    """Check the number of steps against the positions of a model."""
-    expected = f"at most {most} ({name}), the decoder's number of positions"
-    if tf.is_tensor(max_length):
-        error = ArgumentError("max_length", expected, "more")
-        return asserted(max_length, max_length <= most, error)
-    if max_length > most:
-        raise ArgumentError("max_length", expected, max_length)
-    return max_length
+_SLACK = 2**16  # numbers
+_FREE = 2**24  # numbers of a table that is computed
 
 
-def first_state(caches, batch_size, beam_size, max_length):
-    """The state of a `DecodingModel` before the first step."""
-    if not caches:
-        raise ArgumentError("num_layers", "at least 1 for decoding with a cache", 0)
-    return {
-        "position": tf.constant(0),
-        "caches": caches,
-        # Which row wrote the token that each row has read at each position; -1: none yet.
-        "lineage": tf.fill((batch_size, beam_size, max_length), -1),
-        "source": {},  # further inputs of `decoder.step`
-    }
+def check_sizes(source, found, embedded, width, key_dim, layers, architecture=None):
+    """Refuse sizes far beyond the weights in a file, before a model of them is built."""
+    # Smaller differences are found when the shapes are compared.
+    fewest = embedded + sum(
+        count * width * (2 * heads * key_dim + inner) for count, heads, inner in layers
+    )
+    part = architecture and architecture.positions
+    if isinstance(part, ShawPositions):
+        fewest += 2 * part.max_distance * key_dim
+    elif isinstance(part, T5Positions):
+        fewest += part.num_buckets
+    elif isinstance(part, LearnedPositions):
+        fewest += part.max_position * width
+    elif isinstance(part, Positional_Encoding):  # its table is not in the file
+        fewest += max(part.max_position * width - _FREE, 0)
+    if fewest > 4 * found + _SLACK:
+        expected = f"the sizes of a model with at most {found:,} weights"
+        got = f"the sizes of one with at least {fewest:,}"
+        raise ArgumentError("path", expected, got, place=source)
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
-class DecodingModel(TakesIds, HasArchitecture, BaseModel):
-    """Base class of the models that decode with a cache: `step`, `reorder` and `resize`."""
+def check_vocabulary(model, tokenizer, name="tokenizer"):
+    """Check that a model has a row for each token; more rows are harmless."""
+    rows = min(_sizes(model.get_config()).values())
+    if rows < tokenizer.vocab_size:
+        expected = f"at most {rows} tokens, as many as the model has rows of embeddings"
+        remedy = "Use the vocabulary that the model was trained with; `with_vocab_size` makes a "
+        remedy += "model for added tokens."
+        raise ArgumentError(name, expected, tokenizer.vocab_size, remedy)
 
-    # The K rows of a sentence share one cache. A row that forks from another copies nothing: its
-    # lineage records which row wrote each of its tokens, and a mask shows it only those slots.
-    #
-    # A subclass has `decoder`, an `Encoder` or `Decoder`; `start`, which returns `first_state` and
-    # whatever else it needs; and `logits`, from (..., D) to (..., V). Its config has the dict
-    # `_arguments` and `architecture`, None or an `Architecture`. It is a separate attribute: Keras
-    # tracks `_arguments`, and a config holding a tracked object cannot be copied.
 
-    @property
-    def ignore_class(self):
-        """The label that does not count: the padding's, or -100 without padding."""
-        if self.pad_id == 0:
-            return "auto"
-        return -100 if self.pad_id is None else self.pad_id
+def with_vocab_size(model, vocab_size, target_vocab_size=None):
+    """Return a model with more rows of embeddings, for tokens that were added to its tokenizer.
 
-    def step(self, tokens, state):
-        """Read one token per row, integer (B * K,), the start token first, and predict the next.
+    The new model has the old one's weights, and added rows like a new model's. Shared tables stay
+    shared. The old model is unchanged; `compile` the new one before `fit`.
 
-        The state is from `start`, then from the last `step`. Returns `(logits, state)`: float
-        tensor (B * K, V), and the state for the next step.
-        """
-        position, lineage = state["position"], state["lineage"]
-        batch, beams, length = tf.unstack(tf.shape(lineage))
-        rows = tf.range(beams)
-        here = tf.equal(tf.range(length), position)  # (L,)
-        lineage = tf.where(here, tf.expand_dims(rows, 1), lineage)  # (B, K, L)
-        mask = tf.equal(tf.expand_dims(lineage, -1), rows)  # (B, K, L, K)
-        x, caches = self.decoder.step(
-            tf.reshape(tokens, (batch, beams)),
-            caches=state["caches"],
-            position=position,
-            mask=tf.reshape(mask, (batch, 1, beams, length * beams)),
-            **state["source"],
-        )
-        logits = self.logits(tf.reshape(x, (batch * beams, x.shape[-1])))
-        return logits, {**state, "position": position + 1, "caches": caches, "lineage": lineage}
+    Args:
+        model: a built `Transformer`, `LanguageModel` or model of `tf_transformer.bert`.
+        vocab_size: int, the size of the vocabulary (the source's of a `Transformer`),
+            `tokenizer.vocab_size` or more; a multiple of 8 is faster on some devices.
+        target_vocab_size: None, or int, for a `Transformer` whose target has another vocabulary.
 
-    def reorder(self, state, rows):
-        """Let row r continue from row `rows[r]`, int32 (B * K,), for `beam_search`; a new state."""
-        # The caches are unchanged: only the record of which row wrote which token is updated.
-        lineage = state["lineage"]
-        shape = tf.shape(lineage)
-        flat = tf.reshape(lineage, (shape[0] * shape[1], shape[2]))
-        return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
+    Returns:
+        A built model of the same class.
 
-    def resize(self, state, kept, room):
-        """Return the state of some sentences, with larger caches, for `decode_loop`.
+    Raises:
+        ValueError: If the model has no weights yet, int8 weights or no vocabulary, or a size is
+            smaller than the model's.
 
-        `kept`, int32 (B',), are the indices of those to keep; `room`, an int or int32 (), is
-        the number of tokens per sentence that the caches have room for, unless they have more.
-        """
-        state = tf.nest.map_structure(
-            lambda x: x if x.shape.rank == 0 else tf.gather(x, kept), state
-        )
-        _, beams, length = tf.unstack(tf.shape(state["lineage"]))
-        more = tf.maximum(room - length, 0)
-        lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)
-        slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
-        caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
-        return {**state, "lineage": lineage, "caches": caches}
+    Example:
+        >>> import tensorflow as tf
+        >>> from tf_transformer import bert
+        >>> model = bert.BertForMaskedLM(bert.BertConfig(13, 8, 2, 2, 16))
+        >>> model.build()
+        >>> larger = with_vocab_size(model, 15)
+        >>> larger({"input_ids": tf.constant([[2, 14, 3]])}).shape.as_list()
+        [1, 3, 15]
+    """
+    config = model.get_config()
+    sizes = _sizes(config)
+    if not sizes:
+        expected = "a Transformer, a LanguageModel or a model of tf_transformer.bert"
+        raise ArgumentError("model", expected, type(model).__name__)
+    if not model.built:
+        raise ArgumentError("model", "a built model", "one without weights", "Call build().")
+    if any(weight.dtype == "int8" for weight in model.weights):
+        remedy = "Add the tokens before you quantize."
+        raise ArgumentError("model", "weights in floating point", "int8", remedy)
+    if target_vocab_size is not None and "target_vocab_size" not in sizes:
+        expected = f"None for a {type(model).__name__}, which has one vocabulary"
+        raise ArgumentError("target_vocab_size", expected, target_vocab_size)
+    new = dict.fromkeys(sizes, vocab_size)
+    if target_vocab_size is not None:
+        new["target_vocab_size"] = target_vocab_size
+    for name, size in sizes.items():
+        if not isinstance(new[name], int) or new[name] < size:
+            argument, remedy = name.removeprefix("input_"), "Every token must keep its row."
+            expected = f"an integer of at least {size}, the model's"
+            raise ArgumentError(argument, expected, f"{new[name]!r}", remedy)
+    inner = {"config": {**config["config"], **new}} if "config" in config else new
+    larger = type(model).from_config({**config, **inner})
+    larger.build_from_config(model.get_build_config())  # also restores which layers are frozen
+    for weight, old in zip(larger.weights, model.weights, strict=True):
+        value = weight.numpy()
+        value[tuple(map(slice, old.shape))] = old.numpy()
+        weight.assign(value)
+        weight.trainable = old.trainable
+    return larger
 
-    def get_config(self):
-        return {**super().get_config(), **self._arguments}
+
+def _sizes(config):
+    """The sizes of the vocabularies in a model's config: dict of name -> int."""
+    names = ("input_vocab_size", "target_vocab_size", "vocab_size")
+    config = config.get("config", config)  # of BERT
+    return {name: config[name] for name in names if name in config}

@@ -12,12 +12,8 @@ from tf_transformer.functional.attention.masks import padding_mask
 from tf_transformer.functional.ids import are_tokens, as_ids, asserted, in_vocabulary
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.feed_forwards import FlatDense
-from tf_transformer.models.base_model import (
-    DecodingModel,
-    check_pad_id,
-    checked_max_length,
-    first_state,
-)
+from tf_transformer.models.base_model import check_pad_id
+from tf_transformer.models.transformer import DecodingModel, checked_max_length, first_state
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -25,9 +21,8 @@ class LanguageModel(DecodingModel):
     """Decoder-only model that maps token ids to logits of the next token.
 
     The decoder of "Attention Is All You Need" without attention to an encoder: Liu et al. 2018,
-    "Generating Wikipedia by Summarizing Long Sequences", section 4.2.3; Radford et al. 2018,
-    "Improving Language Understanding by Generative Pre-Training", section 3.1. The future is
-    blocked, and so is padding.
+    section 4.2.3; Radford et al. 2018, "Improving Language Understanding by Generative
+    Pre-Training", section 3.1. The future is blocked, and so is padding.
 
     Args:
         num_layers: int, number of layers.
@@ -52,9 +47,8 @@ class LanguageModel(DecodingModel):
         ValueError: If a text is longer than the positions of the architecture, or `d_model` is not
             divisible by `num_heads`.
 
-    Differs from the papers, whose layers have learned positions and GELU and whose embeddings are
-    not scaled, see `architectures.get("gpt2")`. The default layers are those of "Attention Is All
-    You Need".
+    Differs from Radford et al., who have learned positions and GELU and do not scale embeddings,
+    see `architectures.get("gpt2")`.
 
     Example:
         >>> model = LanguageModel(2, 8, 2, 32, vocab_size=13, max_position=16)
@@ -119,10 +113,9 @@ class LanguageModel(DecodingModel):
     def start(self, prompt, max_length, beam_size=1):
         """Create the initial state for `step`, a dict of tensors.
 
-        A prompt is read like the text after it, one token per step, or before by `prefill`. Within
-        the prompt, `step` allows only its next token, with probability 1. So every decoding
-        strategy follows the prompt: the decoded text begins with it, and its tokens count for the
-        length but not for the score. A prompt that contains the end token ends there.
+        A prompt is read one token per step, or before by `prefill`. Within it, `step` allows only
+        its next token: the decoded text begins with the prompt, which counts for the length but not
+        for the score. A prompt that contains the end token ends there.
 
         Args:
             prompt: integer tensor (B, P), how each text begins after its start token, with padding
@@ -158,12 +151,7 @@ class LanguageModel(DecodingModel):
         return tf.where(_padded_at_the_end(is_token), ids, -1)
 
     def prefill(self, state, start_ids):
-        """Read what all prompts of a batch have in one pass, a new state; `step` skips it then.
-
-        Args:
-            state: from `start`.
-            start_ids: int32 (B,), the start tokens.
-        """
+        """Read what all prompts have, after the start tokens (B,), in one pass; `step` skips it."""
         prompt, lineage = state["prompt"], state["lineage"]
         count = tf.reduce_min(tf.math.count_nonzero(prompt >= 0, axis=1, dtype=tf.int32))
         ids = tf.concat([tf.expand_dims(start_ids, 1), prompt], 1)[:, :count]
@@ -214,6 +202,5 @@ class LanguageModel(DecodingModel):
 def _padded_at_the_end(is_token):
     """Refuse padding before a token, where `step` would choose its own tokens."""
     gap = ~is_token[:, :-1] & is_token[:, 1:]  # (B, P - 1)
-    expected = "padding only at the end of a text"
-    error = ArgumentError("prompt", expected, "padding before a token", "Pad on the right.")
-    return asserted(is_token, ~tf.reduce_any(gap), error)
+    error = ("prompt", "padding only at the end of a text", "padding before a token")
+    return asserted(is_token, ~tf.reduce_any(gap), *error, "Pad on the right.")

@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer.
+"""The encoder-decoder Transformer, and the base of the models that decode with a cache.
 
 Axes: B batch, K rows per sentence (beams), S source length, T target length, L maximum length, D
 model width, V target vocabulary.
@@ -11,16 +11,97 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import padding_mask
-from tf_transformer.functional.ids import as_ids
+from tf_transformer.functional.ids import as_ids, asserted
+from tf_transformer.layers.architecture import HasArchitecture
+from tf_transformer.layers.base_layer import TakesIds
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.feed_forwards import FlatDense
-from tf_transformer.models.base_model import (
-    DecodingModel,
-    check_pad_id,
-    checked_max_length,
-    first_state,
-)
+from tf_transformer.models.base_model import BaseModel, check_pad_id
+
+
+def checked_max_length(max_length, most, name):
+    """Check the number of steps against the positions of a model."""
+    expected = f"at most {most} ({name}), the decoder's number of positions"
+    if tf.is_tensor(max_length):
+        return asserted(max_length, max_length <= most, "max_length", expected, "more")
+    if max_length > most:
+        raise ArgumentError("max_length", expected, max_length)
+    return max_length
+
+
+def first_state(caches, batch_size, beam_size, max_length):
+    """The state of a `DecodingModel` before the first step."""
+    if not caches:
+        raise ArgumentError("num_layers", "at least 1 for decoding with a cache", 0)
+    return {
+        "position": tf.constant(0),
+        "caches": caches,
+        # Which row wrote the token that each row has read at each position; -1: none yet.
+        "lineage": tf.fill((batch_size, beam_size, max_length), -1),
+        "source": {},  # further inputs of `decoder.step`
+    }
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class DecodingModel(TakesIds, HasArchitecture, BaseModel):
+    """Base class of the models that decode with a cache: `step`, `reorder` and `resize`."""
+
+    # The K rows of a sentence share one cache. A row that forks from another copies nothing: its
+    # lineage records which row wrote each of its tokens, and a mask shows it only those slots.
+    #
+    # A subclass has `decoder`, an `Encoder` or `Decoder`; `start`, which returns `first_state` and
+    # whatever else it needs; and `logits`, from (..., D) to (..., V). Its config has the dict
+    # `_arguments` and `architecture`, None or an `Architecture`. It is a separate attribute: Keras
+    # tracks `_arguments`, and a config holding a tracked object cannot be copied.
+
+    @property
+    def ignore_class(self):
+        """The label that does not count: the padding's, or -100 without padding."""
+        if self.pad_id == 0:
+            return "auto"
+        return -100 if self.pad_id is None else self.pad_id
+
+    def step(self, tokens, state):
+        """Read one token per row, (B * K,), and predict the next: `(logits, state)`, (B * K, V)."""
+        position, lineage = state["position"], state["lineage"]
+        batch, beams, length = tf.unstack(tf.shape(lineage))
+        rows = tf.range(beams)
+        here = tf.equal(tf.range(length), position)  # (L,)
+        lineage = tf.where(here, tf.expand_dims(rows, 1), lineage)  # (B, K, L)
+        mask = tf.equal(tf.expand_dims(lineage, -1), rows)  # (B, K, L, K)
+        x, caches = self.decoder.step(
+            tf.reshape(tokens, (batch, beams)),
+            caches=state["caches"],
+            position=position,
+            mask=tf.reshape(mask, (batch, 1, beams, length * beams)),
+            **state["source"],
+        )
+        logits = self.logits(tf.reshape(x, (batch * beams, x.shape[-1])))
+        return logits, {**state, "position": position + 1, "caches": caches, "lineage": lineage}
+
+    def reorder(self, state, rows):
+        """Let row r continue from row `rows[r]`, int32 (B * K,), for `beam_search`; a new state."""
+        # The caches are unchanged: only the record of which row wrote which token is updated.
+        lineage = state["lineage"]
+        shape = tf.shape(lineage)
+        flat = tf.reshape(lineage, (shape[0] * shape[1], shape[2]))
+        return {**state, "lineage": tf.reshape(tf.gather(flat, rows), shape)}
+
+    def resize(self, state, kept, room):
+        """The state of the sentences `kept`, int32 (B',), with caches for `room` tokens or more."""
+        state = tf.nest.map_structure(
+            lambda x: x if x.shape.rank == 0 else tf.gather(x, kept), state
+        )
+        _, beams, length = tf.unstack(tf.shape(state["lineage"]))
+        more = tf.maximum(room - length, 0)
+        lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)
+        slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
+        caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
+        return {**state, "lineage": lineage, "caches": caches}
+
+    def get_config(self):
+        return {**super().get_config(), **self._arguments}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -39,9 +120,8 @@ class Transformer(DecodingModel):
             projection (paper section 3.4), "inputs" for the two embeddings, as in T5 1.1; both
             require a joint vocabulary.
         architecture: None for the paper's, with `Positional_Encoding(pe_input)` and
-            `Positional_Encoding(pe_target)`; or an `Architecture`, for example
-            `Architecture(RotaryPositions())`. Texts may then be as long as its positions allow,
-            and `pe_target` only limits decoding.
+            `Positional_Encoding(pe_target)`; or an `Architecture`. Texts may then be as long as its
+            positions allow, and `pe_target` only limits decoding.
         layer_sizes: None, or a dict with the `layer_sizes` of `Encoder` and `Decoder`, "encoder"
             and "decoder", as after `compression.pruned`.
         output_bias: bool, whether the output projection has a bias; None if no table is shared.
@@ -94,9 +174,8 @@ class Transformer(DecodingModel):
     ):
         super().__init__(**kwargs)
         if share_embeddings not in (True, False, "inputs"):
-            raise ArgumentError(
-                "share_embeddings", 'True, False or "inputs"', f"{share_embeddings!r}"
-            )
+            expected = 'True, False or "inputs"'
+            raise ArgumentError("share_embeddings", expected, f"{share_embeddings!r}")
         if share_embeddings and input_vocab_size != target_vocab_size:
             got = f"input_vocab_size={input_vocab_size} and target_vocab_size={target_vocab_size}"
             raise ArgumentError("share_embeddings", "one joint vocabulary", got)
@@ -188,8 +267,8 @@ class Transformer(DecodingModel):
 
         Args:
             inp: integer tensor (B, S), source ids.
-            max_length: int or scalar int32 tensor L, the maximum number of steps; a ValueError is
-                raised if it is larger than `pe_target`. With 0, `resize` sets it later.
+            max_length: int or scalar int32 tensor L, the maximum number of steps, at most
+                `pe_target`; with 0, `resize` sets it later.
             beam_size: int K, the number of rows per sentence; they are adjacent.
         """
         max_length = checked_max_length(max_length, self._arguments["pe_target"], "pe_target")

@@ -24,9 +24,9 @@ from tf_transformer.functional.attention.scaled_dot_product import (
     RecordedAttention,
     recorded_attention,
 )
+from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert.bert import Bert, PretrainedBert
 from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
-from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import GraphTokenizer
 from tf_transformer.training import TrainingRun

@@ -8,7 +8,7 @@ from attention_plans import every_dtype, near, normal, some_inputs
 
 from tf_transformer import scaled_dot_product_attention
 from tf_transformer.functional.attention.by_distance import ByDistance
-from tf_transformer.functional.attention.cached import cached_attention
+from tf_transformer.functional.attention.scaled_dot_product import cached_attention
 
 
 @pytest.mark.one_of(4)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.one_of(3, "forms")
 
 @pytest.fixture(autouse=True)
 def hopper(monkeypatch):
-    monkeypatch.setattr(fused, "capability", lambda: (9, 0))
+    monkeypatch.setattr(plan, "capability", lambda: (9, 0))
 
 
 @pytest.fixture
@@ -270,11 +270,11 @@ def test_what_is_no_gpu_for_it(monkeypatch):
 
     on_the_cpu()
     for gpu, message in (((7, 5), "capability 7.5; it needs 8.0"), (None, "no NVIDIA GPU")):
-        monkeypatch.setattr(fused, "capability", lambda gpu=gpu: gpu)
+        monkeypatch.setattr(plan, "capability", lambda gpu=gpu: gpu)
         with pytest.raises(ValueError, match=message):
             run(*given)
         chosen(*given)
-    monkeypatch.setattr(fused, "capability", lambda: (8, 0))
+    monkeypatch.setattr(plan, "capability", lambda: (8, 0))
     wide = [tf.repeat(x, 32, -1) for x in given]
     with pytest.raises(ValueError, match="width 256, .*at most 128"):
         run(*wide)
@@ -310,7 +310,7 @@ def test_dropout_in_a_loop_is_refused(emulated):
 
 
 def test_deterministic_operations_keep_the_old_plans(emulated, monkeypatch):
-    monkeypatch.setattr(fused.config, "is_op_determinism_enabled", lambda: True)
+    monkeypatch.setattr(plan.config, "is_op_determinism_enabled", lambda: True)
     chosen(*inputs(6, 10))
     assert emulated == []
 

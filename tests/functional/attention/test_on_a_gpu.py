@@ -7,11 +7,11 @@ from attention_plans import near
 from fused_cases import CASES, blocked_of, check, check_rate, inputs, run
 
 from tf_transformer import scaled_dot_product_attention
-from tf_transformer.functional.attention import fused
+from tf_transformer.functional.attention.plan import capability
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif((fused.capability() or (0, 0)) < (8, 0), reason="no GPU for cuDNN"),
+    pytest.mark.skipif((capability() or (0, 0)) < (8, 0), reason="no GPU for cuDNN"),
 ]
 
 

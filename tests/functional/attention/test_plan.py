@@ -11,8 +11,8 @@ from tf_transformer import (
     create_padding_mask,
     scaled_dot_product_attention,
 )
-from tf_transformer.functional.attention.cached import cached_attention
 from tf_transformer.functional.attention.plan import choose_plan
+from tf_transformer.functional.attention.scaled_dot_product import cached_attention
 
 
 def shape(t, s=None):

@@ -25,13 +25,11 @@ from tf_transformer.export.compile_for import (
 )
 from tf_transformer.export.saving import CHANCE, SEED, TEXTS, save_module
 from tf_transformer.functional.attention.masks import create_padding_mask
-from tf_transformer.functional.ids import check_range
-from tf_transformer.functional.tracing import has_accelerator
+from tf_transformer.functional.ids import check_range, has_accelerator
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.decoding import without_unused_ids
 from tf_transformer.generation.rules import IMPOSSIBLE
-from tf_transformer.models.base_model import check_padding
-from tf_transformer.models.sizes import check_vocabulary
+from tf_transformer.models.base_model import check_padding, check_vocabulary
 
 _IDS = tf.TensorSpec((None, None), tf.int32, name="ids")
 # A step with fewer rows takes almost as long.

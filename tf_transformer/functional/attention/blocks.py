@@ -9,12 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.functional.tracing import wide_dtype
-
-
-def shape_of(x):
-    """Shape of a tensor, with ints for static sizes: XLA needs constant slice sizes."""
-    return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
+from tf_transformer.functional.ids import merge_leading, shape_of, wide_dtype
 
 
 def smaller(x, y):
@@ -252,12 +247,10 @@ def of_pairs(grid, x):
 
 
 def recompute(attend, grid, inputs, constants=None, *, width, per_queries=lambda j: None):
-    """Attention (..., T, `width`) in blocks of heads and queries, recomputed in the backward pass.
-
-    `attend(i, j, once, **parts)` is the output (r, t, `width`) of block `i` of the heads and `j` of
-    the queries; `once = per_queries(j)` is computed once per block of queries, for all heads.
-    `inputs` and, without a gradient, `constants` have a `Part` for each name.
-    """
+    """Attention (..., T, `width`) in blocks of heads and queries, recomputed backward."""
+    # `attend(i, j, once, **parts)` is the output (r, t, `width`) of block `i` of the heads and `j`
+    # of the queries; `once = per_queries(j)` is computed for all heads. `inputs` and, without a
+    # gradient, `constants` have a `Part` for each name.
 
     def parts_of(tensors, i, j):
         pairs = zip(inputs.items(), tensors, strict=True)
@@ -302,14 +295,6 @@ def recompute(attend, grid, inputs, constants=None, *, width, per_queries=lambda
     output = tf.reshape(output, tf.concat([grid.lead, tf.shape(output)[1:]], 0))
     output.set_shape((*grid.rows, width if isinstance(width, int) else None))
     return output
-
-
-def merge_leading(x):
-    """Merge all axes but the last two."""
-    leading = [tf.reduce_prod(tf.shape(x)[:-2])]
-    flat = tf.reshape(x, tf.concat([leading, tf.shape(x)[-2:]], 0))
-    flat.set_shape((x.shape[:-2].num_elements(), *x.shape[-2:]))
-    return flat
 
 
 def places(x, lead):

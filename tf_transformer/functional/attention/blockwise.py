@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from tf_transformer.functional.attention.blocks import Blocks, over_blocks, shape_of, sum_to
+from tf_transformer.functional.attention.blocks import Blocks, over_blocks, sum_to
 from tf_transformer.functional.attention.by_distance import (
     ByDistance,
     collect,
@@ -19,10 +19,11 @@ from tf_transformer.functional.attention.whole import (
     BLOCKED_SCORE,
     as_factor,
     attention_scores,
+    dropout_factors,
+    fold_in,
     product,
 )
-from tf_transformer.functional.dropout import dropout_factors, fold_in
-from tf_transformer.functional.tracing import wide_dtype
+from tf_transformer.functional.ids import shape_of, wide_dtype
 
 
 class _DistanceTile:
@@ -84,14 +85,10 @@ class _TensorTile:
 def blockwise_attention(
     q, k, v, blocked, bias, *, causal, dropout, query_block, key_block, compiled=False
 ):
-    """Attention output computed block by block, without materializing the T x S scores.
-
-    For each block of queries, the running maximum m, sum l and output o of the softmax are rescaled
-    whenever a block of keys has a larger maximum m': o <- o exp(m - m') + exp(s - m') V. Milakov
-    and Gimelshein 2018, algorithm 3; Dao et al. 2022, "FlashAttention", algorithms 1 and 4. The
-    backward pass recomputes each tile. Differs from the papers: a row with all keys blocked is the
-    plain average of all values, as in `whole_attention`, but without dropout.
-    """
+    """Attention output computed block by block, without materializing the T x S scores."""
+    # For each block of queries, the running maximum m, sum l and output o of the softmax are
+    # rescaled whenever a block of keys has a larger maximum m': o <- o exp(m - m') + exp(s - m') V.
+    # Milakov and Gimelshein 2018, algorithm 3; Dao et al. 2022, "FlashAttention", algorithms 1, 4.
     wide = wide_dtype(q)
     by_distance = bias.cast(wide) if isinstance(bias, ByDistance) else None
     term = None

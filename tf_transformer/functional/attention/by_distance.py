@@ -9,8 +9,7 @@ import typing
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.blocks import shape_of
-from tf_transformer.functional.tracing import wide_dtype
+from tf_transformer.functional.ids import shape_of, wide_dtype
 
 
 class ByDistance(tf.experimental.ExtensionType):

@@ -17,12 +17,11 @@ from tf_transformer.functional.attention.blocks import (
     of_pairs,
     of_queries,
     recompute,
-    shape_of,
 )
 from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.plan import choose_plan
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE
-from tf_transformer.functional.tracing import in_xla_program
+from tf_transformer.functional.ids import in_xla_program, shape_of
 
 
 def to_real(z):
@@ -57,13 +56,7 @@ def complex_wave(amplitude, frequency, phase, position):
 
 
 def complex_attention(q, k, v, mask=None, *, return_attention_weights=True, plan="auto"):
-    """Average complex values, weighted by the modulus of the complex product of query and key.
-
-    softmax(|Q K^H| / sqrt(H)) V, Wang et al. 2020, "Encoding Word Order in Complex Embeddings",
-    equations 13 and 14. K^H is the conjugate transpose, so the score does not change if query and
-    key turn by the same angle. The weights are real. Every `plan` but "whole" runs in blocks of
-    at most `most_scores` scores.
-    """
+    """softmax(|Q K^H| / sqrt(H)) V, Wang et al. 2020, equations 13 and 14, and its real weights."""
     q, k, v = (tf.convert_to_tensor(tensor) for tensor in (q, k, v))
     _check_inputs(q, k, v)
     lead = tf.broadcast_static_shape(q.shape[:-2], k.shape[:-2])

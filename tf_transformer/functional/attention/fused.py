@@ -7,132 +7,29 @@ JAX states for the same calls.
 Axes: B batch, N heads, T target (query) length, S source (key) length, H head width.
 """
 
-import contextlib
-import contextvars
 import functools
 import json
 import math
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
-from tensorflow.python.eager import context
-from tensorflow.python.framework import config
-from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph
 
 from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.attention.plan import is_of_keys
 from tf_transformer.functional.attention.whole import blocked_or_future
-from tf_transformer.functional.tracing import in_xla_program
 
-# Most elements of a bias, which cuDNN reads from memory: 512 MiB.
-MOST_OF_BIAS = 2**28
 # A blocked score in bfloat16, which has the range of float32. -inf would turn rows into NaN.
 _BLOCKED = -(2.0**41)
 
 
-@functools.cache
-def capability():
-    """The lowest compute capability of the GPUs that can use cuDNN, or None."""
-    if not tf.sysconfig.get_build_info().get("is_cuda_build"):
-        return None
-    details = map(tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU"))
-    return min((gpu.get("compute_capability") or (0, 0) for gpu in details), default=None)
-
-
-_PORTABLE = contextvars.ContextVar("portable_program", default=False)
-
-
-@contextlib.contextmanager
-def without_cudnn():
-    """Within this context, programs are traced for any device."""
-    token = _PORTABLE.set(True)
-    try:
-        yield
-    finally:
-        _PORTABLE.reset(token)
-
-
-def why_not_fused(q, k, v, blocked, bias, *, causal, window, dropout, compiled):
-    """What keeps cuDNN from computing a call of attention, in a few words, or None."""
-    gpu = None if _PORTABLE.get() else capability()
-    if gpu is None:
-        return "no NVIDIA GPU that TensorFlow can use"
-    if gpu < (8, 0):
-        return f"a GPU of compute capability {gpu[0]}.{gpu[1]}; it needs 8.0"
-    if not compiled:
-        return "a plain graph; it needs XLA (jit_compile=True)"
-    if "CPU" in f"{tf.zeros(()).device} {context.context().device_name}":
-        return "a program for the CPU, by tf.device"
-    if config.is_op_determinism_enabled():
-        return "deterministic operations, which its gradients are not"
-    if q.dtype not in (tf.float16, tf.bfloat16):
-        return f"{q.dtype.name}; it needs bfloat16 or float16"
-    if q.shape.rank != 4 or not all(x.shape.is_fully_defined() for x in (q, k, v)):
-        return f"the shape {q.shape}; it needs (batch, heads, length, width), all known"
-    width, most = q.shape[-1], 256 if gpu >= (9, 0) else 128
-    if width != v.shape[-1] or width % 8 or width > most:
-        widths = f"heads of width {width}, values of width {v.shape[-1]}"
-        return f"{widths}; it needs the same multiple of 8, at most {most}"
-    if q.shape[:2] != k.shape[:2]:
-        return f"q {q.shape} and k {k.shape}; it needs the same batch and heads"
-    if dropout is not None and not _draws_once():
-        return "dropout in a loop or outside of XLA, where each pass would drop other weights"
-    if window is not None and not (causal and q.shape == k.shape):
-        return "a window; it needs causal self-attention"
-    if window is not None and not (blocked is None and bias is None and dropout is None):
-        return "a window with a mask, a bias or dropout"
-    return _why_no_bias(q, k, blocked, bias, causal)
-
-
-def _why_no_bias(q, k, blocked, bias, causal):
-    """What keeps a mask or bias from being lengths of keys, or cuDNN's bias."""
-    if isinstance(bias, ByDistance) and bias.tables:
-        return "relative positions with tables of keys or values"
-    if bias is None and (blocked is None or _is_of_keys(blocked, causal)):
-        return None
-    if bias is not None and blocked is not None:
-        return "a mask and a bias; it takes one of them"
-    dtype = q.dtype if bias is None else getattr(bias, "scores", bias).dtype
-    if dtype != q.dtype:
-        return f"a bias in {dtype.name}, which would be rounded to {q.dtype.name}"
-    length, source = q.shape[-2], k.shape[-2]
-    if length % 2 or source % 2:
-        return f"a mask or bias of lengths {length} and {source}; it needs even ones"
-    if blocked is not None and q.dtype == tf.float16:
-        return "a mask in float16, which cannot hold a blocked score"
-    x, axes = (bias.scores, 1) if isinstance(bias, ByDistance) else (bias, 2)
-    x = blocked if x is None else x
-    shape = (*(1,) * (2 + axes - x.shape.rank), *x.shape[:-axes], length, source)
-    if bias is not None and shape[0] != 1:
-        return f"a bias {shape}; it needs (1, {q.shape[1]}, {length}, {source})"
-    if None in shape or math.prod(shape) > MOST_OF_BIAS:
-        return f"a mask or bias {shape} of more than {MOST_OF_BIAS} elements"
-    return None
-
-
-def _is_of_keys(blocked, causal):
-    """Whether a mask has one row of keys for each example, which may then change places."""
-    return not causal and blocked.shape.rank == 4 and blocked.shape[1:3] == (1, 1)
-
-
-def _draws_once():
-    """Whether both passes run once in each run of one program: cuDNN counts the runs of a call."""
-    graph = tf.compat.v1.get_default_graph()
-    is_compiled = in_xla_program()
-    while graph is not None and not isinstance(graph, WhileBodyFuncGraph):
-        graph = getattr(graph, "outer_graph", None)
-    return is_compiled and graph is None
-
-
 def fused_attention(q, k, v, blocked, bias, *, causal, window, dropout):
-    """Attention output (B, N, T, H) by cuDNN, for calls that `why_not_fused` allows.
-
-    For a mask of keys alone, the free keys are gathered to the front, and cuDNN gets their number.
-    Other masks, and padding with `causal`, are a bias. cuDNN draws its own numbers for dropout, new
-    ones in each run: the seed counts if it is a constant, or else the place in the program.
-    """
+    """Attention output (B, N, T, H) by cuDNN, for calls that `why_not_fused` allows."""
+    # For a mask of keys alone, the free keys are gathered to the front, and cuDNN gets their
+    # number. Other masks, and padding with `causal`, are a bias. cuDNN draws its own numbers for
+    # dropout, new ones in each run.
     rate, seed = (0.0, 0) if dropout is None else (dropout[0], _static_seed(dropout[1]))
     options = {"causal": causal, "window": window, "rate": rate, "seed": seed}
-    if blocked is not None and bias is None and _is_of_keys(blocked, causal):
+    if blocked is not None and bias is None and is_of_keys(blocked, causal):
         return _attend_to_free(q, k, v, blocked, options)
     term, lonely = None, None
     if isinstance(bias, ByDistance):

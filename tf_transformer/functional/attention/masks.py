@@ -3,8 +3,7 @@
 Axes: B batch, N heads, T target (query) length, S source (key) length.
 
 The notes mark what is *blocked* with a float 1.0; Keras and PyTorch mark what *may be attended to*
-with True. The dtype of a mask determines its convention, and `blocked_scores` is the only function
-in this library that converts between them.
+with True. The dtype of a mask determines its convention; only `blocked_scores` converts it.
 """
 
 import functools
@@ -84,9 +83,8 @@ def create_masks(inp, tar):
 def create_sequence_to_sequence_mask(token_type_ids):
     """Mask in which segment 0 attends to itself, and segment 1 to segment 0 and its own past.
 
-    Dong et al. 2019, "Unified Language Model Pre-training" (UniLM), section 2.3: it lets an encoder
-    generate text. Padding after segment 1 counts as segment 0 and stays visible to itself and to
-    the last token of segment 1: block it with a separate mask, as `UniLM` does.
+    Dong et al. 2019, "Unified Language Model Pre-training" (UniLM), section 2.3. Padding after
+    segment 1 counts as segment 0: block it with a separate mask, as `UniLM` does.
 
     Args:
         token_type_ids: integer tensor (B, T), 0 for the first segment, 1 for the second.
@@ -262,7 +260,7 @@ def check_mask(mask, scores_shape, tokens=None):
     if mask is None:
         return []
     mask = tf.convert_to_tensor(mask)
-    findings = _of_values(mask)
+    findings = [*_of_values(mask)]
     try:
         blocked = blocked_scores(mask, tf.TensorShape(scores_shape))
     except ValueError as error:
@@ -274,41 +272,38 @@ def check_mask(mask, scores_shape, tokens=None):
 
 
 def _of_values(mask):
-    if not mask.dtype.is_floating:
-        return []
-    values = np.unique(tf.cast(mask, tf.float64))
+    values = np.unique(tf.cast(mask, tf.float64)) if mask.dtype.is_floating else ()
     if set(values) <= {0.0, 1.0}:
-        return []
+        return
     shown = ", ".join(f"{value:g}" for value in values[:3])
     if values.min() < -100 and values.max() <= 0:
-        return [
+        yield (
             f"additive: the values are {shown}, as in a mask that is added to the scores. Here 1.0 "
             f"blocks, and so does any other nonzero value; pass tf.cast(mask < 0, tf.float32)."
-        ]
-    return [
-        f"values: expected 0.0 (may attend) and 1.0 (blocked) only, got {shown}. Any nonzero "
-        f"value blocks; pass weights in between as `bias`."
-    ]
+        )
+    else:
+        yield (
+            f"values: expected 0.0 (may attend) and 1.0 (blocked) only, got {shown}. Any nonzero "
+            f"value blocks; pass weights in between as `bias`."
+        )
 
 
 def _of_shape(mask, scores_shape):
-    findings = []
     batch, _, target, source = scores_shape
     if mask.shape.rank == 2 and batch == target != 1 and mask.shape == (batch, source):
         if mask.dtype == tf.bool:
             meant, other = "(batch, keys)", "a look-ahead mask is mask[tf.newaxis, tf.newaxis]"
         else:
             meant, other = "(queries, keys)", "a padding mask is mask[:, tf.newaxis, tf.newaxis]"
-        findings.append(
+        yield (
             f"ambiguous: batch and queries are both {batch}, and a rank-2 {mask.dtype.name} mask "
             f"means {meant}; {other}."
         )
     if mask.shape.rank == 4 and mask.shape[3] == 1 != source and mask.shape[2] == target:
-        findings.append(
+        yield (
             "transposed: the mask is the same for every key, so it blocks whole queries. A "
             "padding mask is (batch, 1, 1, keys)."
         )
-    return findings
 
 
 def _of_meaning(blocked, padding):

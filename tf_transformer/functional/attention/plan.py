@@ -1,4 +1,4 @@
-"""How attention is computed: whole or in blocks, and whether XLA compiles it.
+"""How attention is computed: whole, in blocks or by cuDNN, and whether XLA compiles it.
 
 Axes: T target (query) length, S source (key) length; leading axes (batch, heads) are "...".
 """
@@ -10,8 +10,14 @@ import functools
 import logging
 import math
 
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import config
+from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph
+
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.tracing import has_accelerator, in_xla_program
+from tf_transformer.functional.attention.by_distance import ByDistance
+from tf_transformer.functional.ids import has_accelerator, in_xla_program
 
 # Programs that "auto" compiles in one process: each new shape takes XLA 0.2 to 1 second.
 MOST_PROGRAMS = 64
@@ -21,19 +27,12 @@ _preferred_jit = contextvars.ContextVar("attention_jit", default="auto")
 
 
 def use_xla(jit, *shapes):
-    """Whether XLA compiles the attention core, for "auto" by this table and the static shapes.
-
-    | where the core runs | "auto", unless `attention_plan` sets a default |
-    |---|---|
-    | in a function that XLA compiles, `jit_compile=True` | part of that program, in XLA's form |
-    | on a GPU or TPU, all shapes known | compiled |
-    | on a GPU or TPU, a size unknown, or `MOST_PROGRAMS` shapes compiled before | plain graph |
-    | on a CPU | plain graph, which is faster there (benchmarks/attention/NOTES.md) |
-    """
+    """Whether XLA compiles the attention core, or it is in a program that XLA compiles."""
     _check_jit(jit)
     jit = _preferred_jit.get() if jit == "auto" else jit
     if jit != "auto":
         return jit
+    # On a CPU a plain graph is faster (benchmarks/attention/NOTES.md).
     return in_xla_program() or (has_accelerator() and _is_admitted(shapes))
 
 
@@ -43,6 +42,7 @@ def _check_jit(jit):
 
 
 def _is_admitted(shapes):
+    """Whether all sizes are known, and few enough other shapes were compiled before."""
     if not all(shape.is_fully_defined() for shape in shapes):
         return False
     key = tuple(map(tuple, shapes))
@@ -142,21 +142,7 @@ def attention_plan(plan=None, *, jit=None):
 def choose_plan(
     plan, q_shape, k_shape, weights_wanted, compiled, window=None, not_fused="the shapes alone"
 ):
-    """Choose how attention is computed, unless `attention_plan` sets a default.
-
-    | requested | scores | plain graph | XLA |
-    |---|---|---|---|
-    | weights | any | whole | whole |
-    | no weights, `not_fused` is None | any | - | fused |
-    | no weights, unknown lengths | any | whole | whole |
-    | no weights | up to `MOST_SCORES` | whole | whole |
-    | no weights | up to `MOST_SCORES_BY_XLA` | rowwise | whole |
-    | no weights | more | rowwise | blockwise |
-
-    With a window and without weights it is windowed, or whole with fewer keys than in two tiles. An
-    unknown batch size counts as 1. The shapes are static, (..., T, H) and (..., S, H). `not_fused`
-    says what keeps cuDNN from computing the call.
-    """
+    """Choose an `AttentionPlan` by the static shapes; `not_fused` says what keeps cuDNN from it."""
     if plan != "auto":
         plan = _as_plan(plan)
         if plan.name != "whole" and weights_wanted:
@@ -181,10 +167,10 @@ def choose_plan(
     source = k_shape[-2]
     if window is not None:
         queries = max(WINDOW_QUERIES, window // 2)
-        if source is not None and source < 2 * (queries + 2 * window):
+        if source is not None and source < 2 * (queries + 2 * window):  # the keys of two tiles
             return AttentionPlan("whole")
         return AttentionPlan("windowed", query_block=queries)
-    scores = math.prod(size or 1 for size in (*q_shape[:-1], source))
+    scores = math.prod(size or 1 for size in (*q_shape[:-1], source))  # 1 for an unknown batch
     if None in (q_shape[-2], source) or scores <= (MOST_SCORES_BY_XLA if compiled else MOST_SCORES):
         return AttentionPlan("whole")
     return AttentionPlan("blockwise" if compiled else "rowwise")
@@ -208,3 +194,101 @@ def _log_once(not_fused):
 
 def _as_plan(plan):
     return plan if isinstance(plan, AttentionPlan) else AttentionPlan(plan)
+
+
+# Most elements of a bias, which cuDNN reads from memory: 512 MiB.
+MOST_OF_BIAS = 2**28
+
+
+@functools.cache
+def capability():
+    """The lowest compute capability of the GPUs that can use cuDNN, or None."""
+    if not tf.sysconfig.get_build_info().get("is_cuda_build"):
+        return None
+    details = map(tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU"))
+    return min((gpu.get("compute_capability") or (0, 0) for gpu in details), default=None)
+
+
+_PORTABLE = contextvars.ContextVar("portable_program", default=False)
+
+
+@contextlib.contextmanager
+def without_cudnn():
+    """Within this context, programs are traced for any device."""
+    token = _PORTABLE.set(True)
+    try:
+        yield
+    finally:
+        _PORTABLE.reset(token)
+
+
+def why_not_fused(q, k, v, blocked, bias, *, causal, window, dropout, compiled):
+    """What keeps cuDNN from computing a call of attention, in a few words, or None."""
+    gpu = None if _PORTABLE.get() else capability()
+    if gpu is None:
+        return "no NVIDIA GPU that TensorFlow can use"
+    if gpu < (8, 0):
+        return f"a GPU of compute capability {gpu[0]}.{gpu[1]}; it needs 8.0"
+    if not compiled:
+        return "a plain graph; it needs XLA (jit_compile=True)"
+    if "CPU" in f"{tf.zeros(()).device} {context.context().device_name}":
+        return "a program for the CPU, by tf.device"
+    if config.is_op_determinism_enabled():
+        return "deterministic operations, which its gradients are not"
+    if q.dtype not in (tf.float16, tf.bfloat16):
+        return f"{q.dtype.name}; it needs bfloat16 or float16"
+    if q.shape.rank != 4 or not all(x.shape.is_fully_defined() for x in (q, k, v)):
+        return f"the shape {q.shape}; it needs (batch, heads, length, width), all known"
+    width, most = q.shape[-1], 256 if gpu >= (9, 0) else 128
+    if width != v.shape[-1] or width % 8 or width > most:
+        widths = f"heads of width {width}, values of width {v.shape[-1]}"
+        return f"{widths}; it needs the same multiple of 8, at most {most}"
+    if q.shape[:2] != k.shape[:2]:
+        return f"q {q.shape} and k {k.shape}; it needs the same batch and heads"
+    if dropout is not None and not _draws_once():
+        return "dropout in a loop or outside of XLA, where each pass would drop other weights"
+    if window is not None and not (causal and q.shape == k.shape):
+        return "a window; it needs causal self-attention"
+    if window is not None and not (blocked is None and bias is None and dropout is None):
+        return "a window with a mask, a bias or dropout"
+    return _why_no_bias(q, k, blocked, bias, causal)
+
+
+def _why_no_bias(q, k, blocked, bias, causal):
+    """What keeps a mask or bias from being lengths of keys, or cuDNN's bias."""
+    if isinstance(bias, ByDistance) and bias.tables:
+        return "relative positions with tables of keys or values"
+    if bias is None and (blocked is None or is_of_keys(blocked, causal)):
+        return None
+    if bias is not None and blocked is not None:
+        return "a mask and a bias; it takes one of them"
+    dtype = q.dtype if bias is None else getattr(bias, "scores", bias).dtype
+    if dtype != q.dtype:
+        return f"a bias in {dtype.name}, which would be rounded to {q.dtype.name}"
+    length, source = q.shape[-2], k.shape[-2]
+    if length % 2 or source % 2:
+        return f"a mask or bias of lengths {length} and {source}; it needs even ones"
+    if blocked is not None and q.dtype == tf.float16:
+        return "a mask in float16, which cannot hold a blocked score"
+    x, axes = (bias.scores, 1) if isinstance(bias, ByDistance) else (bias, 2)
+    x = blocked if x is None else x
+    shape = (*(1,) * (2 + axes - x.shape.rank), *x.shape[:-axes], length, source)
+    if bias is not None and shape[0] != 1:
+        return f"a bias {shape}; it needs (1, {q.shape[1]}, {length}, {source})"
+    if None in shape or math.prod(shape) > MOST_OF_BIAS:
+        return f"a mask or bias {shape} of more than {MOST_OF_BIAS} elements"
+    return None
+
+
+def is_of_keys(blocked, causal):
+    """Whether a mask has one row of keys for each example, which may then change places."""
+    return not causal and blocked.shape.rank == 4 and blocked.shape[1:3] == (1, 1)
+
+
+def _draws_once():
+    """Whether both passes run once in each run of one program: cuDNN counts the runs of a call."""
+    graph = tf.compat.v1.get_default_graph()
+    is_compiled = in_xla_program()
+    while graph is not None and not isinstance(graph, WhileBodyFuncGraph):
+        graph = getattr(graph, "outer_graph", None)
+    return is_compiled and graph is None

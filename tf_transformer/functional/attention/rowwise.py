@@ -1,41 +1,45 @@
-"""Rowwise attention: some heads and queries at a time, with all their keys.
+"""Attention of some heads and queries at a time, with all their keys or those in a window.
 
 Axes: R heads of the whole batch, T target (query) length, S source (key) length, H head width,
-D distances; r and t are the sizes of a block of heads and a block of queries. Leading axes (batch,
-heads) are "...".
+D distances, W any width; r and t are the sizes of a block of heads and a block of queries; in a
+window M tiles of t queries and s keys. Leading axes (batch, heads) are "...".
 """
 
 import tensorflow as tf
 
 from tf_transformer.functional.attention.blocks import (
+    Blocks,
     Grid,
+    Part,
+    even_size,
+    larger,
     of_all,
     of_heads,
     of_pairs,
     of_queries,
     of_some_heads,
     recompute,
-    shape_of,
-    wide_dtype,
+    smaller,
 )
 from tf_transformer.functional.attention.by_distance import ByDistance, collect, spread
 from tf_transformer.functional.attention.whole import (
     BLOCKED_SCORE,
+    as_factor,
     attention_scores,
     blocked_or_future,
+    dropout_factors,
+    fold_in,
     product,
 )
-from tf_transformer.functional.dropout import dropout_factors, fold_in
+from tf_transformer.functional.ids import merge_leading, shape_of, wide_dtype
 
 
 def attend_by_rows(
     grid, q, k, v, blocked, bias, dropout, offset, keys_of=of_heads, future=lambda j: None
 ):
-    """Softmax attention in blocks of heads and queries, each recomputed for its gradient.
-
-    `offset(j)` is the position of the first key minus that of block j's first query, `future(j)` is
-    None or (t, S), added to the scores, and `keys_of` says how `k` and `v` are cut.
-    """
+    """Softmax attention in blocks of heads and queries, each recomputed for its gradient."""
+    # `offset(j)` is the position of the first key minus that of block j's first query, `future(j)`
+    # is None or (t, S), added to the scores, and `keys_of` says how `k` and `v` are cut.
     inputs = {"q": of_queries(grid, q), "k": keys_of(grid, k), "v": keys_of(grid, v)}
     constants = {} if blocked is None else {"blocked": of_pairs(grid, blocked)}
     if isinstance(bias, ByDistance):
@@ -78,11 +82,7 @@ _STRIPES = 8
 
 
 def rowwise_attention(q, k, v, blocked, bias, *, causal, dropout, most_scores):
-    """Attention with only a few of the T x S scores in memory, which the backward pass recomputes.
-
-    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost". A bias tensor has the rank of
-    `q`. Softmax rows are independent, so a block of rows with all their keys is complete.
-    """
+    """Attention with few of the T x S scores in memory, recomputed backward; Chen et al. 2016."""
     length, source = q.shape[-2], k.shape[-2]
     if causal and None in (length, source):
         causal, blocked = False, blocked_or_future(blocked, True, q, k)
@@ -152,3 +152,134 @@ def _part(x, axis, start, size):
 
 def _part_of_pairs(x, rows, seen):
     return None if x is None else _part(_part(x, -2, *rows), -1, *seen)
+
+
+class _Tiles:
+    """Tiles of t queries, each with the keys from `before` positions before its first query on."""
+
+    # Queries and keys are padded, so that the distance of a pair depends only on its place in the
+    # tile. Padded keys are blocked.
+
+    def __init__(self, length, source, window, causal, query_block):
+        self.length, self.source = length, source
+        size = even_size(length, query_block)
+        self.queries = Blocks(size * -(-length // size), size)
+        self.before = smaller(window, larger(length, source))
+        after = 0 if causal else self.before
+        self.num_keys = size + self.before + after
+        self.num_padded_keys = self.queries.length + self.before + after
+        distances = tf.range(self.num_keys) - self.before - tf.expand_dims(tf.range(size), 1)
+        static = isinstance(length, int) and isinstance(source, int)
+        self.all_reach_a_key = static and length <= source + window
+        self._outside = (distances < -window) | (distances > (0 if causal else window))  # (t, s)
+
+    def blocked(self, blocked):
+        """Which pairs a mask, the window and the padding block, (..., M t, s)."""
+        if blocked is None:
+            blocked = tf.zeros((1, self.source), tf.bool)
+        lengths = [1 if blocked.shape[-2] == 1 else self.length, self.source]
+        blocked = tf.broadcast_to(blocked, [*shape_of(blocked)[:-2], *lengths])
+        outside = tf.tile(self._outside, [self.queries.count, 1])
+        return outside | self.of_pairs(blocked, True)
+
+    def of_pairs(self, x, fill):
+        """Cut the tiles out of a tensor (..., T or 1, S), (..., M t, s)."""
+        size, count = self.queries.size, self.queries.count
+        x = _padded(x, -1, self.before, self.num_padded_keys, fill)
+        *lead, _, width = shape_of(x)
+        if x.shape[-2] == 1:
+            keys = tf.expand_dims(tf.range(count) * size, 1) + tf.range(self.num_keys)  # (M, s)
+            tiles = tf.gather(tf.squeeze(x, -2), keys, axis=-1)  # (..., M, s)
+            return tf.repeat(tiles, size, axis=-2)
+        x = _padded(x, -2, 0, self.queries.length, fill)
+        # Each tile starts t rows and t columns after the one before: a stride of the flat order.
+        x = tf.reshape(x, [*lead, count * size * width])
+        x = _padded(x, -1, 0, count * (size * width + size), fill)
+        x = tf.reshape(x, [*lead, count, size * width + size])
+        x = _padded(x, -1, 0, size * width)
+        x = _padded(tf.reshape(x, [*lead, count, size, width]), -1, 0, self.num_keys)
+        return tf.reshape(x, [*lead, count * size, self.num_keys])
+
+
+def _padded(x, axis, before, length, fill=0):
+    """Pad an axis in front, and pad or cut its end, to `length`."""
+    axis %= x.shape.rank
+    sizes = shape_of(x)
+    sizes[axis] = smaller(sizes[axis], length - before)
+    after = length - before - sizes[axis]
+    x = tf.slice(x, [0] * x.shape.rank, sizes)  # not x[...], whose gradient runs on one thread
+    pads = [[before, after] if i == axis else [0, 0] for i in range(x.shape.rank)]
+    x = tf.pad(x, pads, constant_values=tf.cast(fill, x.dtype))
+    sizes[axis] = length
+    x.set_shape([n if isinstance(n, int) else None for n in sizes])
+    return x
+
+
+def _in_window(grid, x):
+    """Padded keys or values (..., S', W): each tile needs the rows that it reaches, (r, s, W)."""
+    # A row of the gradient is complete once the last tile that reaches it is done, so that only the
+    # rows of one tile are carried along.
+    x, size = merge_leading(x), grid.queries.size
+    width = x.shape[-1]
+
+    def cut(x, i, j):
+        return _rows(grid.heads.cut(x, 0, i), grid.queries.start(j), grid.num_keys)
+
+    def start():
+        reached = grid.array(grid.heads.count, grid.heads.size, grid.num_keys, width)
+        return grid.array_of_rows(width), reached
+
+    def add(state, gradient, i, j):
+        done, reached = state
+        total = reached.read(i) + gradient
+        # Later tiles do not reach the first t of these keys.
+        done = done.write(grid.number(i, j), _rows(total, 0, size))
+        later = _rows(total, size, grid.num_keys - size)
+        return done, reached.write(i, _padded(later, -2, 0, grid.num_keys))
+
+    def finish(state):
+        done, reached = state
+        last = grid.join_heads(reached.stack(), grid.num_keys, width)
+        return tf.concat([grid.join_rows(done, width), _rows(last, 0, grid.num_keys - size)], -2)
+
+    return Part(x, cut, start, add, finish)
+
+
+def _rows(x, start, size):
+    """Slice rows, (..., n, W) -> (..., size, W)."""
+    *lead, _, width = shape_of(x)
+    x = tf.slice(x, [*(0 for _ in lead), start, 0], [*lead, size, width])
+    x.set_shape([n if isinstance(n, int) else None for n in (*lead, size, width)])
+    return x
+
+
+def windowed_attention(
+    q, k, v, blocked, bias, *, window, causal, dropout, query_block, most_scores, compiled=False
+):
+    """Attention to the keys at most `window` positions away, "Self-Attention (restricted)"."""
+    # "Attention Is All You Need", section 4 and table 1. A query without a free key averages all
+    # values, as in `whole_attention`, but without dropout.
+    tiles = _Tiles(shape_of(q)[-2], shape_of(k)[-2], window, causal, query_block)
+    blocked_by_mask, blocked = blocked, tiles.blocked(blocked)  # (..., M t, s)
+    near, one_head, offset = bias, False, -tiles.before
+    if isinstance(bias, ByDistance):
+        near = bias.within(window)
+        offset += near.offset
+    elif bias is not None:
+        one_head, near = True, tiles.of_pairs(bias, 0)  # (..., M t, s)
+    padded = (_padded(x, -2, tiles.before, tiles.num_padded_keys) for x in (k, v))
+    inputs = _padded(q, -2, 0, tiles.queries.length), *padded
+    grid = Grid(inputs[0], tiles.num_keys, most_scores, tiles.queries.size, one_head)
+    inputs = (as_factor(x, compiled) for x in inputs)
+    output = attend_by_rows(
+        grid, *inputs, blocked, near, dropout, offset=lambda j: offset, keys_of=_in_window
+    )
+    output = _padded(output, -2, 0, tiles.length)  # (..., T, H_v)
+    if blocked_by_mask is not None or not tiles.all_reach_a_key:
+        average = tf.reduce_mean(tf.cast(v, grid.dtype), axis=-2, keepdims=True)  # (..., 1, H_v)
+        if isinstance(bias, ByDistance):
+            average += tf.cast(bias.mean_values(tiles.length, tiles.source), grid.dtype)
+        alone = tf.reduce_all(blocked, -1, keepdims=True)  # (..., M t, 1)
+        output = tf.where(_padded(alone, -2, 0, tiles.length), average, output)
+    output.set_shape((*q.shape[:-1], v.shape[-1]))
+    return tf.cast(output, q.dtype)

@@ -1,9 +1,10 @@
 """Scaled dot-product attention, the core of every attention in this library.
 
-Also for groups of heads that share keys and values, and with recording for figures.
+Also for groups of heads that share keys and values, with recording for figures, and from new
+positions to cached keys and values.
 
-Axes: B batch, N heads, G heads of keys and values, T target (query) length, S source (key) length,
-H head width, W any width. Leading axes (batch, heads) are "...".
+Axes: B batch, N heads, G heads of keys and values, T target (query) length or new positions, S
+source (key) length, C cache slots, H head width. Leading axes (batch, heads) are "...".
 """
 
 import contextlib
@@ -14,10 +15,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.attention.blocks import shape_of
 from tf_transformer.functional.attention.blockwise import blockwise_attention
 from tf_transformer.functional.attention.by_distance import ByDistance, limited
-from tf_transformer.functional.attention.fused import fused_attention, why_not_fused
+from tf_transformer.functional.attention.fused import fused_attention
 from tf_transformer.functional.attention.masks import (
     blocked_or_distant,
     blocked_scores,
@@ -25,11 +25,10 @@ from tf_transformer.functional.attention.masks import (
     fits,
     named,
 )
-from tf_transformer.functional.attention.plan import choose_plan, use_xla
-from tf_transformer.functional.attention.rowwise import rowwise_attention
+from tf_transformer.functional.attention.plan import choose_plan, use_xla, why_not_fused
+from tf_transformer.functional.attention.rowwise import rowwise_attention, windowed_attention
 from tf_transformer.functional.attention.whole import whole_attention, whole_attention_by_xla
-from tf_transformer.functional.attention.windowed import windowed_attention
-from tf_transformer.functional.tracing import in_xla_program
+from tf_transformer.functional.ids import asserted, in_xla_program, portable_positions, shape_of
 
 
 def check_inputs(q, k, v):
@@ -131,18 +130,18 @@ def scaled_dot_product_attention(
     if plan.name == "whole":
         blocked = blocked_or_distant(blocked, window, q, k)
         return core(q, k, v, blocked, bias, **options, weights_wanted=return_attention_weights)
-    if plan.name == "rowwise":
-        options |= {"most_scores": plan.most_scores}
-    elif plan.name == "blockwise":
-        options |= {"query_block": plan.query_block, "key_block": plan.key_block}
-    elif plan.name == "fused":
-        options |= {"window": window}
-    else:
-        sizes = {"most_scores": plan.most_scores, "query_block": plan.query_block}
-        options |= {"window": window, **sizes}
+    options |= {size: getattr(plan, size) for size in _SIZES[plan.name]}
+    if plan.name in ("windowed", "fused"):
+        options["window"] = window
     return core(q, k, v, blocked, bias, **options), None
 
 
+_SIZES = {
+    "rowwise": ("most_scores",),
+    "blockwise": ("query_block", "key_block"),
+    "windowed": ("most_scores", "query_block"),
+    "fused": (),
+}
 _PLAIN = {
     "whole": whole_attention,
     "rowwise": rowwise_attention,
@@ -267,3 +266,91 @@ def unfold_heads(x, times):
     """The inverse of `fold_heads`."""
     *lead, heads, rows, width = shape_of(x)
     return tf.reshape(x, (*lead, heads * times, rows // times, width))
+
+
+def cached_attention(
+    q, keys, values, cache, slot, mask=None, bias=None, distances=None, *, window=None, jit="auto"
+):
+    """Write the keys and values of T new positions to slots of the cache, and attend to all slots.
+
+    Without a mask, these are rows `slot` to `slot + T - 1` of causal attention. Filled slots never
+    move: a bool mask (B, N, T, C) shows each beam those of its own history; then `distances` (T, C)
+    are the positions of the tokens in the slots minus those of the queries.
+    """
+    batch, groups, _, width = cache[0].shape
+    for name, tensor in (("keys", keys), ("values", values), ("q", q)):
+        heads = groups
+        if name == "q" and None not in (groups, q.shape[1]):
+            heads = max(1, q.shape[1] // groups) * groups
+        expected = (batch, heads, q.shape[-2], width)
+        if not tensor.shape.is_compatible_with(expected):
+            expected = f"shape {expected}, to match q and the cache"
+            raise ArgumentError(name, expected, tuple(tensor.shape))
+    check_window(window)
+    slot = tf.convert_to_tensor(slot)
+    if portable_positions() is None:
+        holds = (slot >= 0) & (slot + tf.shape(keys)[2] <= tf.shape(cache[0])[2])
+        expected = "a slot from 0 on with room for all new positions before the cache's end"
+        remedy = "Create a larger cache, for more steps."
+        slot = asserted(slot, holds, "slot", expected, "another", remedy)
+    core = _cached_by_xla if use_xla(jit, q.shape, cache[0].shape) else _cached
+    return core(q, keys, values, cache, slot, mask, bias, distances, window)
+
+
+def _cached(q, keys, values, cache, slot, mask, bias, distances, window, attend=whole_attention):
+    cache = tuple(_put(old, new, slot) for new, old in zip((keys, values), cache, strict=True))
+    slots = tf.range(tf.shape(cache[0])[2])
+    new = tf.expand_dims(slot + tf.range(tf.shape(q)[2]), 1)  # (T, 1)
+    mask = slots <= new if mask is None else mask  # (T, C)
+    distances = slots - new if distances is None else distances  # (T, C)
+    if window is not None:
+        mask = tf.logical_and(mask, tf.abs(distances) <= window)
+    bias = bias if bias is None else limited(bias)
+    by_distance = bias if isinstance(bias, ByDistance) else None
+    bias = bias if by_distance is None else by_distance.at(q, distances)
+    wanted = by_distance is not None and by_distance.values is not None
+    output, weights = _attend_in_groups(
+        attend, q.shape[1] // keys.shape[1], q, *cache, ~mask, bias, wanted
+    )
+    return output + by_distance.output_at(weights, distances) if wanted else output, cache
+
+
+def _attend_in_groups(attend, times, q, k, v, blocked, bias, weights_wanted):
+    """Attention of N heads to G = N / times heads of keys and values; see `whole_attention`."""
+    if times == 1:
+        return attend(q, k, v, blocked, bias, weights_wanted=weights_wanted)
+    scores = tf.concat([tf.shape(q)[:-1], tf.shape(k)[-2:-1]], 0)  # (B, N, T, C)
+    blocked, bias = (
+        x if x is None else fold_heads(tf.broadcast_to(x, scores), times) for x in (blocked, bias)
+    )
+    q = fold_heads(q, times)
+    results = attend(q, k, v, blocked, bias, weights_wanted=weights_wanted)
+    return [x if x is None else unfold_heads(x, times) for x in results]
+
+
+def _put(cache, new, slot):
+    """Write the new rows to their slots; inside a loop this happens in place."""
+    if not in_xla_program() and portable_positions() is None:
+        # Of the operations that write a slice, only this one can reuse the memory of its input.
+        end, first_axes = slot + tf.shape(new)[2], 0b011  # which are written as a whole
+        written = tf.raw_ops.TensorStridedSliceUpdate(
+            input=cache,
+            begin=[0, 0, slot],
+            end=[0, 0, end],
+            strides=[1, 1, 1],
+            value=new,
+            begin_mask=first_axes,
+            end_mask=first_axes,
+        )
+        written.set_shape(cache.shape)
+        return written
+    batch, heads, slots, width = tf.unstack(tf.shape(cache))
+    first = tf.expand_dims(tf.range(batch * heads) * slots + slot, 1)  # (B * N, 1)
+    places = tf.reshape(first + tf.range(tf.shape(new)[2]), (-1, 1))  # (B * N * T, 1)
+    rows, new = tf.reshape(cache, (-1, width)), tf.reshape(new, (-1, width))
+    return tf.reshape(tf.tensor_scatter_nd_update(rows, places, new), tf.shape(cache))
+
+
+_cached_by_xla = tf.function(
+    functools.partial(_cached, attend=whole_attention_by_xla), jit_compile=True, autograph=False
+)

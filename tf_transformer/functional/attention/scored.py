@@ -15,7 +15,6 @@ from tf_transformer.functional.attention.blocks import (
     of_pairs,
     of_queries,
     recompute,
-    shape_of,
 )
 from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.scaled_dot_product import (
@@ -23,7 +22,7 @@ from tf_transformer.functional.attention.scaled_dot_product import (
     scaled_dot_product_attention,
 )
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE
-from tf_transformer.functional.tracing import wide_dtype
+from tf_transformer.functional.ids import shape_of, wide_dtype
 
 __all__ = ["additive_attention", "bilinear_attention", "multiplicative_attention"]
 
@@ -46,8 +45,7 @@ def multiplicative_attention(q, k, v, mask=None, **options):
     """Attention with the score q . k, the product of query and key without a scale.
 
     softmax(Q K^T) V: the score "dot" of Luong et al. 2015, "Effective Approaches to Attention-based
-    Neural Machine Translation", section 3.1. For vectors with N(0, 1) entries, its standard
-    deviation is sqrt(H), so wide vectors lead to weights near 0 and 1 and small gradients.
+    Neural Machine Translation", section 3.1. For N(0, 1) entries its standard deviation is sqrt(H).
 
     Args:
         q, k, v: float tensors (..., T, H), (..., S, H) and (..., S, H_v).
@@ -71,9 +69,8 @@ def multiplicative_attention(q, k, v, mask=None, **options):
 def bilinear_attention(q, k, v, kernel, mask=None, **options):
     """Attention with the score q^T W k, which lets queries and keys have different widths.
 
-    softmax(Q W K^T) V: the score "general" of Luong et al. 2015, "Effective Approaches to
-    Attention-based Neural Machine Translation", section 3.1. It equals `multiplicative_attention`
-    of Q W, in float32 or wider, and K.
+    softmax(Q W K^T) V: the score "general" of Luong et al. 2015, section 3.1. It equals
+    `multiplicative_attention` of Q W, in float32 or wider, and K.
 
     Args:
         q, k, v: float tensors (..., T, D), (..., S, D_k) and (..., S, H_v).
@@ -134,8 +131,7 @@ def additive_attention(
     """Attention with the score of a network with one hidden layer.
 
     score(q, k) = w . tanh(q W + k U), Bahdanau et al. 2015, "Neural Machine Translation by Jointly
-    Learning to Align and Translate", section 3.1 and appendix A.1.2. The U numbers of each pair of
-    a query and a key are computed for one block of queries at a time, forward and backward.
+    Learning to Align and Translate", appendix A.1.2, in blocks of queries, forward and backward.
 
     Args:
         q, k, v: float tensors (..., T, D), (..., S, D_k) and (..., S, H_v).

@@ -10,10 +10,8 @@ import itertools
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
-from tf_transformer.functional.attention.blocks import merge_leading, shape_of
 from tf_transformer.functional.attention.by_distance import ByDistance
-from tf_transformer.functional.dropout import dropout_factors
-from tf_transformer.functional.tracing import wide_dtype
+from tf_transformer.functional.ids import merge_leading, shape_of, wide_dtype
 
 
 def as_factor(x, compiled):
@@ -92,6 +90,28 @@ def attention_scores(q, k, blocked, bias):
     if blocked is not None:
         scores = tf.where(blocked, tf.cast(BLOCKED_SCORE, dtype), scores)
     return scores
+
+
+def dropout_factors(shape, dtype, rate, seed):
+    """Factors that dropout multiplies by: 0 with probability `rate`, else 1 / (1 - rate)."""
+    # Each factor uses 16 random bits, half the work of 32: `rate` is rounded to the nearest
+    # k / 65536 with k < 65536, and a nonzero factor is 1 / (1 - k / 65536), so the mean is 1. The
+    # generator is explicit, since "auto_select" picks another one under XLA.
+    shape = tf.convert_to_tensor(shape)
+    outer, width = shape[:-1], shape[-1]
+    pairs = (width + 1) // 2  # one int32 gives two factors
+    words = tf.random.stateless_uniform(
+        tf.concat([outer, [pairs]], 0), seed, None, None, tf.int32, alg="philox"
+    )
+    draws = tf.reshape(tf.bitcast(words, tf.int16), tf.concat([outer, [2 * pairs]], 0))
+    dropped = min(round(rate * 2**16), 2**16 - 1)  # out of 2**16 possible draws
+    kept = draws[..., :width] >= dropped - 2**15
+    return tf.cast(kept, dtype) * tf.constant(2**16 / (2**16 - dropped), dtype)
+
+
+def fold_in(seed, number):
+    """Derive a seed for part `number` of a computation; no two parts share draws."""
+    return tf.random.experimental.stateless_fold_in(seed, number, alg="philox")
 
 
 # Longer sums than the first are made of sums of at most the second (benchmarks/attention/NOTES.md).

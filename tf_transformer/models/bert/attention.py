@@ -46,11 +46,7 @@ class PaddedLayout:
 
 
 class PackedLayout:
-    """One row for each token, without padding: M is the number of tokens.
-
-    The model's outputs for tokens are the same as with `PaddedLayout`; outputs for padding are 0.
-    M is only known at run time, so XLA cannot compile it.
-    """
+    """One row for each token, without padding; XLA cannot compile it, since M is not fixed."""
 
     def __init__(self, keep):
         self._shape = tf.shape(keep)
@@ -126,10 +122,7 @@ def without_drawing():
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertAttention(NotesLayer, keras.layers.Layer):
-    """Projections to queries, keys and values, and attention with dropout on the weights.
-
-    For the first arguments see `attention_layer`, for the last four `MultiHeadAttention`.
-    """
+    """Projections to queries, keys and values, and attention with dropout on the weights."""
 
     def __init__(
         self,

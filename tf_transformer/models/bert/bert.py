@@ -1,4 +1,4 @@
-"""The BERT model, loading and saving it, and a table of its parameters.
+"""The BERT model and its inputs, loading and saving it, and a table of its parameters.
 
 Axes: B batch, T length, N heads, D hidden size, L layers, M tokens.
 """
@@ -9,13 +9,20 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # no public name
 
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
-from tf_transformer.functional.tracing import in_xla_program, portable_positions
-from tf_transformer.layers.architecture import Architecture, with_architecture
-from tf_transformer.layers.base_layer import NotesLayer, TakesIds
+from tf_transformer.functional.ids import (
+    as_ids,
+    asserted,
+    dense,
+    in_xla_program,
+    portable_positions,
+)
+from tf_transformer.layers.architecture import Architecture, HasArchitecture
+from tf_transformer.layers.base_layer import TakesIds
 from tf_transformer.models.base_model import BaseModel, check_merged
 from tf_transformer.models.bert.attention import (
     PackedLayout,
@@ -27,8 +34,9 @@ from tf_transformer.models.bert.bert_config import FAMILIES, BertConfig
 from tf_transformer.models.bert.checkpoints.files import copy_side_files
 from tf_transformer.models.bert.checkpoints.loading import Checkpoint, save_folder
 from tf_transformer.models.bert.encoder import BertEmbeddings, BertEncoder
-from tf_transformer.models.bert.text_inputs import INPUTS, checked_inputs, dense_inputs
 
+INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+_EXPECTED = "a dict of input_ids and optionally token_type_ids and attention_mask"
 # Parts of a model that a checkpoint may lack.
 _ON_TOP = (
     "bert/pooler/",
@@ -41,8 +49,70 @@ _ON_TOP = (
 )
 
 
+def dense_inputs(inputs, pad_id=0):
+    """Convert the inputs of `Bert` to a dict of dense integer tensors; None counts as missing."""
+    if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
+        got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
+        raise ArgumentError("inputs", _EXPECTED, got)
+    ids = inputs["input_ids"]
+    if isinstance(ids, tf.RaggedTensor):
+        inputs = {**inputs, "input_ids": ids.to_tensor(pad_id)}
+    found = {
+        name: _mask(x) if name == "attention_mask" else as_ids(x, name)
+        for name, x in inputs.items()
+        if x is not None
+    }
+    if isinstance(ids, tf.RaggedTensor):  # the mask ends where the rows end
+        keep = tf.sequence_mask(ids.row_lengths(), tf.shape(found["input_ids"])[1], tf.int32)
+        mask = found.get("attention_mask")
+        if mask is not None:
+            while len(keep.shape) < len(mask.shape):
+                keep = tf.expand_dims(keep, 1)  # (B, 1, T), of keys
+            keep *= tf.cast(mask, tf.int32)
+        found["attention_mask"] = keep
+    return found
+
+
+def _mask(mask):
+    """Convert an attention mask to a dense tensor; float is refused, since its 1.0 would block."""
+    mask = dense(mask, "attention_mask")
+    dtype = tf.as_dtype(mask.dtype)
+    if dtype.is_floating and in_symbolic_scope() and not isinstance(mask, keras.KerasTensor):
+        return tf.cast(mask, tf.int32)  # Keras's placeholder for the mask
+    if not (dtype.is_integer or dtype.is_bool):
+        remedy = "An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32)."
+        raise ArgumentError("attention_mask", "integers", dtype.name, remedy)
+    return mask
+
+
+def checked_inputs(inputs):
+    """`(ids, types, mask)`: two int32 or int64 (B, T); None, or bool, True = may attend."""
+    inputs = dense_inputs(inputs)
+    if set(inputs) - set(INPUTS):
+        raise ArgumentError("inputs", _EXPECTED, sorted(inputs))
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    types = inputs.get("token_type_ids", tf.zeros_like(ids))
+    ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
+    if mask is not None:
+        ranks["attention_mask"] = (mask, (2, 3, 4))
+    for name, (tensor, allowed) in ranks.items():
+        fits = tensor.shape.rank in allowed and tensor.shape[-1:].is_compatible_with(ids.shape[-1:])
+        if not fits or not tensor.shape[:1].is_compatible_with(ids.shape[:1]):
+            got = f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}"
+            raise ArgumentError(name, "a shape that matches input_ids (batch, length)", got)
+    if mask is not None and not mask.dtype.is_bool:
+        fits = tf.reduce_all((mask == 0) | (mask == 1))
+        expected = "1 for what may be attended to and 0 for the rest"
+        remedy = "A mask to add to scores has 0 = may attend: pass tf.cast(mask == 0, tf.int32)."
+        mask = asserted(mask, fits, "attention_mask", expected, "other numbers", remedy)
+    if ids.shape[1] == 0:
+        expected = "at least one token for each text, such as [CLS]"
+        raise ArgumentError("input_ids", expected, f"shape {tuple(ids.shape)}")
+    return ids, types, None if mask is None else tf.cast(mask, tf.bool)
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PretrainedBert(TakesIds, NotesLayer, BaseModel):
+class PretrainedBert(TakesIds, HasArchitecture, BaseModel):
     """A Keras model with a `BertConfig` that loads and saves published checkpoint formats."""
 
     # Overridden by subclasses.
@@ -68,12 +138,9 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         if isinstance(architecture, Architecture):  # anything else: see ConfiguredLayer
             sizes = architecture.num_groups, architecture.embedding_size
             if any(sizes):
-                raise ArgumentError(
-                    "architecture",
-                    "num_groups and embedding_size to be None, since the config has "
-                    "num_hidden_groups and embedding_size",
-                    f"{sizes[0]} and {sizes[1]}",
-                )
+                expected = "num_groups and embedding_size to be None, since the config has "
+                expected += "num_hidden_groups and embedding_size"
+                raise ArgumentError("architecture", expected, f"{sizes[0]} and {sizes[1]}")
             for name in ("attention_bias", "scale_embeddings", "embedding_norm"):
                 if getattr(architecture, name) != getattr(Architecture, name):
                     expected = f"the default {name}: BERT has its own embeddings and biases"
@@ -114,17 +181,15 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
 
         Args:
             path: str or Path: a folder in Hugging Face's layout (`config.json` and safetensors, or
-                the `tf_model.h5` of its TensorFlow classes), a folder in Google's layout
-                (`bert_config.json` and a TensorFlow checkpoint), or the prefix of a TensorFlow
-                checkpoint.
+                `tf_model.h5`) or Google's (`bert_config.json` and a TensorFlow checkpoint), or the
+                prefix of a TensorFlow checkpoint.
             new_head: bool, True initializes the head (and the pooler, if the checkpoint has none)
                 randomly, for fine-tuning; False requires it in the checkpoint. None loads the parts
                 that the checkpoint has, for further training.
             ignored_fields: collection of str, fields of the configuration file that are unknown
                 here and do not change what the model computes; others are refused.
-            changes: fields of `BertConfig` that override the configuration file (`labels`, a
-                dropout rate, `pooler_activation="linear"`), and constructor arguments except
-                `architecture`, which the checkpoint sets.
+            changes: fields of `BertConfig` that override the configuration file, and constructor
+                arguments except `architecture`, which the checkpoint sets.
 
         Raises:
             FileNotFoundError: If a file is missing.
@@ -133,11 +198,9 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
                 differences are listed.
         """
         if "architecture" in changes:
-            raise ArgumentError(
-                "architecture",
-                f"none for {cls.__name__}.from_pretrained, since a checkpoint has one already",
-                f"{changes['architecture']!r}",
-            )
+            expected = f"none for {cls.__name__}.from_pretrained, since a checkpoint has one "
+            expected += "already"
+            raise ArgumentError("architecture", expected, f"{changes['architecture']!r}")
         names = {field.name for field in dataclasses.fields(BertConfig)} & changes.keys()
         fields = {name: changes.pop(name) for name in names}
         checkpoint = Checkpoint(path, fields, ignored_fields)
@@ -163,9 +226,8 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
     def save_pretrained(self, folder, tokenizer_from=None):
         """Save the model in Hugging Face's layout, in which `transformers` loads the same model.
 
-        Models without a class there (a linear pooler, narrow embeddings without sharing, sharing
-        without narrow embeddings, an `architecture`) get a separate `model_type`, which
-        `transformers` rejects; `from_pretrained` loads all of them.
+        Models without a class there (a linear pooler, only one of narrow embeddings and sharing,
+        an `architecture`) get a `model_type` of their own, which only `from_pretrained` loads.
 
         Args:
             folder: str or Path; a model there is replaced.
@@ -204,16 +266,7 @@ class PretrainedBert(TakesIds, NotesLayer, BaseModel):
         return {variable.path.removeprefix(own): variable for variable in self.weights}
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "config": self.config.to_dict(),
-            "unpad": self.unpad,
-            "architecture": self.architecture and self.architecture.to_dict(),
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**with_architecture(config))
+        return {**super().get_config(), "config": self.config.to_dict(), "unpad": self.unpad}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -227,20 +280,18 @@ class Bert(PretrainedBert):
         config: `BertConfig`, or its dict.
         unpad: bool, True skips padding, which saves time; the output for padding is then 0. It only
             takes effect if the mask has rank 2, and not in XLA programs, whose shapes are fixed.
-        architecture: None for BERT's, or an `Architecture`. Its parts replace the positions of
-            `BertEmbeddings`, all normalizations up to the last layer, and the inside of the layers;
-            `hidden_act` and `layer_norm_eps` then only apply to heads, and T is only limited if its
-            positions have a limit, which must be at least `max_position_embeddings`.
+        architecture: None for BERT's, or an `Architecture`. Its parts replace the positions, all
+            normalizations up to the last layer, and the inside of the layers; `hidden_act` and
+            `layer_norm_eps` then only apply to heads. If its positions have a limit, it must be at
+            least `max_position_embeddings`.
 
     Call arguments:
         inputs: dict of integer tensors, see `as_ids` for what else is accepted:
-            input_ids (B, T);
-            token_type_ids (B, T), the segment of each token; zeros if missing; DistilBERT ignores
-                them;
+            input_ids (B, T); if they are ragged, what is after the end of a row is blocked;
+            token_type_ids (B, T), the segment of each token; zeros if missing;
             attention_mask, 1 = may attend: (B, T), which tokens are not padding; (B, T, T), which
             token (axis 1) attends to which (axis 2); or (B, 1 or N, T, T). All ones if missing,
             even if input_ids are padded. Bool masks mean the same.
-            If input_ids are ragged, positions after the end of a row are always blocked.
         training: bool or None; dropout is only applied if true.
         return_hidden_states, return_attentions: bool.
 
@@ -252,9 +303,9 @@ class Bert(PretrainedBert):
 
     Raises:
         ValueError: If an input is unknown or missing, the mask is float, shapes do not match, an id
-            is out of range, or T is larger than the `max_length` of the config (or the positions of
-            the architecture). In a graph, the last two raise a `tf.errors.InvalidArgumentError`; in
-            XLA, which cannot raise errors, all outputs for that text are NaN.
+            is out of range, or T is larger than the `max_length` of the config or the positions of
+            the architecture; the last two raise a `tf.errors.InvalidArgumentError` in a graph, and
+            make all outputs for that text NaN in XLA.
 
     Example:
         >>> model = Bert(BertConfig(13, 8, 2, 2, 16, max_position_embeddings=5))

@@ -9,12 +9,7 @@ from tf_transformer.errors import ArgumentError, check_choice, check_fields
 from tf_transformer.functional.activations import ACTIVATIONS, get_activation
 from tf_transformer.layers.architecture import check_layer_sizes
 
-_RATES = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "classifier_dropout",
-    "qa_dropout",
-)
+_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "qa_dropout")
 _MOST_LAYERS = 10_000
 _MAY_BE_NONE = (
     "embedding_size",
@@ -61,10 +56,7 @@ FAMILIES = {
         qa_dropout=0.1,
     ),
     "electra": Family(
-        "Electra",
-        classifier_activation="gelu",
-        classifier_drops_input=True,
-        word_activation="gelu",
+        "Electra", classifier_activation="gelu", classifier_drops_input=True, word_activation="gelu"
     ),
 }
 
@@ -90,8 +82,7 @@ class BertConfig:
         layer_norm_eps: float, added to the variance in layer normalization.
         embedding_size: None (same as `hidden_size`), or int, the width of the embeddings, which a
             matrix then maps to D.
-        num_hidden_groups: None, each layer has its own weights; or int G, the layers are divided
-            into G groups of adjacent layers that share weights.
+        num_hidden_groups: None, or int G, groups of adjacent layers that share weights.
         pooler_activation: str, "tanh" as published; None for a model without a pooler.
         classifier_dropout: None (same as `hidden_dropout_prob`; 0.2 for DistilBERT), or float,
             dropout rate before a classifier (of texts, for DistilBERT).
@@ -99,18 +90,15 @@ class BertConfig:
         layer_sizes: None, or (heads, inner width) of each layer with its own weights, as after
             `compression.pruned`. `num_attention_heads` then only sets the width of a head.
         problem_type: None, or the kind of a text classifier, as in Hugging Face's files:
-            "single_label_classification", one label is right; "multi_label_classification", each
-            label is right or not; or "regression", outputs are numbers. Without it, `answers` are
-            a softmax over several labels, a sigmoid for one.
+            "single_label_classification", "multi_label_classification" or "regression". Without it,
+            `answers` are a softmax over several labels, a sigmoid for one.
         tie_word_embeddings: bool; models that predict words need True, since their output layer is
             the table of word embeddings.
         family: None for BERT and ALBERT, or the published relative whose heads, segments and
-            positions the model has: "roberta", "xlm-roberta", "distilbert" or "electra". Liu et al.
-            2019, "RoBERTa"; Conneau et al. 2020, "Unsupervised Cross-lingual Representation
-            Learning at Scale"; Sanh et al. 2019, "DistilBERT"; Clark et al. 2020, "ELECTRA".
+            positions the model has: "roberta" (Liu et al. 2019), "xlm-roberta" (Conneau et al.
+            2020), "distilbert" (Sanh et al. 2019) or "electra" (Clark et al. 2020).
         pad_token_id: None, positions are counted from 0; or int, for RoBERTa and XLM-RoBERTa (1 by
-            default): ids that equal it are padding and have this position, other tokens are counted
-            from the next one.
+            default): the id and the position of padding; tokens are counted from the next number.
         qa_dropout: None (0.1 for DistilBERT), or float, dropout rate before answers to questions.
 
     Raises:

@@ -14,8 +14,8 @@ from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
 from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
 from tf_transformer.functional.int8_product import LARGEST, to_int8
-from tf_transformer.layers.architecture import Architecture, with_architecture
-from tf_transformer.layers.base_layer import NotesLayer, TakesIds
+from tf_transformer.layers.architecture import Architecture, HasArchitecture
+from tf_transformer.layers.base_layer import TakesIds
 from tf_transformer.layers.feed_forwards import FeedForward, FlatDense
 from tf_transformer.layers.multi_head_attention import check_heads
 from tf_transformer.layers.norms import LayerNorm
@@ -36,11 +36,8 @@ def bert_architecture(config):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class ConfiguredLayer(NotesLayer, keras.layers.Layer):
-    """Base class for the parts of BERT: layers are built from the `Architecture` `parts`.
-
-    With the `architecture` None, BERT's, variables are named as in the published checkpoints.
-    """
+class ConfiguredLayer(HasArchitecture, keras.layers.Layer):
+    """Base class for the parts of BERT; without an `architecture`, names are the published ones."""
 
     def __init__(self, config, *, architecture=None, **kwargs):
         super().__init__(**kwargs)
@@ -53,23 +50,15 @@ class ConfiguredLayer(NotesLayer, keras.layers.Layer):
         self.parts = architecture or bert_architecture(self.config)
 
     def get_config(self):
-        choice = self.architecture and self.architecture.to_dict()
-        return {**super().get_config(), "config": self.config.to_dict(), "architecture": choice}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**with_architecture(config))
+        return {**super().get_config(), "config": self.config.to_dict()}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BertLayer(ConfiguredLayer):
-    """Self-attention and a feed-forward network, each joined to its input with dropout and a norm.
+    """Self-attention and a feed-forward network, each with dropout, a residual and a norm."""
 
-    With an `architecture`, the sublayers are those of `layers.EncoderLayer`; the dropout of
-    attention weights and the initialization of attention are BERT's. Feed-forward networks keep
-    the initialization of Keras, whose standard deviation is 0.023 in the size of BERT-base.
-    """
-
+    # With an `architecture`, feed-forward networks keep the initialization of Keras, whose standard
+    # deviation is 0.023 in the size of BERT-base.
     ffn_before = ffn = None  # of an architecture
 
     def __init__(self, config, *, architecture=None, positions=None, group=0, **kwargs):
@@ -187,10 +176,8 @@ class BertArchitectureLayer(BertLayer):
 class BertEmbeddings(TakesIds, ConfiguredLayer):
     """LayerNorm(word + position + segment), then dropout: ids (B, T) to (B, T, E).
 
-    Devlin et al. 2019, section 3, figure 2. The norm of an `architecture` replaces LayerNorm, and
-    positions that it adds to embeddings replace the table of positions; otherwise there is none.
-    `tokens`, bool (B, T), are False for padding, for a norm over the batch. With a `pad_token_id`,
-    positions are those of RoBERTa, Liu et al. 2019, which leave out the padding.
+    Devlin et al. 2019, section 3, figure 2. With a `pad_token_id`, positions leave out the padding,
+    as in RoBERTa, Liu et al. 2019.
     """
 
     ids_name = "input_ids"
@@ -205,7 +192,7 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         self.positions = None  # BERT's are added with the segments, see `_added`
         if self.architecture is not None and positions.in_embeddings:
             self.positions = positions.copy(dtype, name="position_embeddings")
-        longest = config.max_position_embeddings
+        longest, self.max_length = config.max_position_embeddings, config.max_length
         if positions.max_position is not None and positions.max_position < longest:
             expected = f"at least {longest} positions, the max_position_embeddings of the config"
             got = f"{positions.max_position} of {type(positions).__name__}"
@@ -251,7 +238,7 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
             words = self.positions.add(words)
         # The last row is for ids that are out of range.
         nan = tf.constant(float("nan"), added.dtype)
-        added = tf.concat([added, tf.fill((1, config.embedding_width), nan)], 0)
+        added = tf.concat([added, tf.fill((1, added.shape[1]), nan)], 0)
         embedded = words + tf.gather(added, tf.where(in_range, row, rows))
         embedded = self.norm(embedded, training=training, tokens=tokens)
         return self.dropout(embedded, training=training)
@@ -286,8 +273,9 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
 
     def _added(self, token_type_ids, places):
         """The term added to the words: a table, the row of each token (B, T), how many rows."""
-        segments = tf.zeros((1, self.config.embedding_width), self.compute_dtype)
-        if self.token_type_embeddings is not None:
+        if self.token_type_embeddings is None:
+            segments = tf.zeros((1, self.config.embedding_width), self.compute_dtype)
+        else:
             segments = self._table(self.token_type_embeddings)
         if self.architecture is not None:
             return segments, token_type_ids, segments.shape[0]
@@ -307,19 +295,19 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         """The ids, after a check that there are enough positions."""
         if self.architecture is not None:
             return input_ids  # positions with a limit check it
-        most, length = self.config.max_length, input_ids.shape[1]
+        most, length = self.max_length, input_ids.shape[1]
         pad, of = self.config.pad_token_id, "max_position_embeddings"
         of = of if pad is None else f"{of} - pad_token_id - 1"
         limit = f"at most {most} tokens ({of}), the model's number of positions"
         got = "more" if length is None or pad is not None else f"length {length}"
-        error = ArgumentError("input_ids", limit, got, "Truncate the texts.")
+        error = ("input_ids", limit, got, "Truncate the texts.")
         if pad is not None:
             tokens = tf.reduce_sum(tf.cast(tf.not_equal(input_ids, pad), tf.int32), axis=1)  # (B,)
-            return asserted(input_ids, tf.reduce_all(tokens <= most), error)
+            return asserted(input_ids, tf.reduce_all(tokens <= most), *error)
         if length is None:
-            return asserted(input_ids, tf.shape(input_ids)[1] <= most, error)
+            return asserted(input_ids, tf.shape(input_ids)[1] <= most, *error)
         if length > most:
-            raise error
+            raise ArgumentError(*error)
         return input_ids
 
 
@@ -342,6 +330,7 @@ class BertEncoder(ConfiguredLayer):
             layer(config, positions=positions.for_layer(), group=n, name=f"layer_{n}", **options)
             for n in range(config.num_groups)
         ]
+        self.group_of = tuple(map(config.group_of, range(config.num_hidden_layers)))
         self.final_norm = None
         if parts.residual.final_norm:
             self.final_norm = parts.new_norm("final_norm", dtype)
@@ -389,7 +378,7 @@ class BertEncoder(ConfiguredLayer):
 
     def forward_layer(self, n, rows, layout, mask=None, bias=None, training=None, weights=False):
         """Compute layer n, from 0, and after the last one the final norm; see `forward`."""
-        layer = self.groups[self.config.group_of(n)]
+        layer = self.groups[self.group_of[n]]
         tokens = None if self.architecture is None else tokens_in(mask)
         if tokens is not None:
             tokens = layout.to_rows(tf.expand_dims(tokens, -1))[:, 0]

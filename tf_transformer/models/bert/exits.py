@@ -11,13 +11,11 @@ import tensorflow as tf
 
 from tf_transformer.distribution.worker_share import global_mean
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.cross_entropy import softened_divergence
-from tf_transformer.functional.labels import ignore_class_of, read_labels
-from tf_transformer.functional.tracing import in_xla_program
-from tf_transformer.models.bert.bert import BertWithHead
+from tf_transformer.functional.ids import in_xla_program
+from tf_transformer.functional.labels import ignore_class_of, read_labels, softened_divergence
+from tf_transformer.models.bert.bert import BertWithHead, dense_inputs
 from tf_transformer.models.bert.heads import classifier, classifier_dropout
 from tf_transformer.models.bert.sentence_encoder import pool_tokens, read_pooling, write_pooling
-from tf_transformer.models.bert.text_inputs import dense_inputs
 
 TEMPERATURE = 2.0  # of the last exit's predictions, which teach the others
 
@@ -44,17 +42,14 @@ class BertWithExits(BertWithHead):
 
     Differs from the paper in two ways (benchmarks/compression/NOTES.md). In training, L_n of a
     lower exit is half the loss on the labels and half the divergence from the last exit, softened
-    with temperature 2 (Phuong and Lampert 2019, "Distillation-Based Training for Multi-Exit
-    Architectures"), so that texts leave earlier with the same answer. And there is
-    `pooling="mean"`, since with the first token the three lower exits of a fine-tuned MiniLM gave
-    all texts the same class.
+    with temperature 2 (Phuong and Lampert 2019). And there is `pooling="mean"`, since with the
+    first token the three lower exits of a fine-tuned MiniLM gave all texts the same class.
 
     Args:
         config, unpad, architecture: see `Bert`, also for inputs and errors; the config must have a
             pooler, at least two layers and two `labels`, and a `problem_type` for a softmax.
-        pooling: what the pooler reads: "cls", the first token, as in BERT; or "mean", the mean of
-            all tokens except padding. `from_pretrained` reads it from the folder of a
-            sentence-transformers model.
+        pooling: what the pooler reads: "cls", the first token, as in BERT; or the "mean" of all
+            tokens, as `from_pretrained` finds in the folder of a sentence-transformers model.
 
     Returns:
         float32 tensor (B, L, C), the logits after each layer, in the order of `config.labels`.
@@ -125,9 +120,8 @@ class BertWithExits(BertWithHead):
 
         A text leaves after the first layer that predicts the same class as the `patience` layers
         before (PABEE), or whose probabilities have less than `entropy` (Xin et al. 2020,
-        "DeeBERT"). The layers above compute only the remaining texts; in PABEE's code, a whole
-        batch has to agree. In an XLA program, the whole batch continues until all texts have an
-        answer: the same, except that a row without a token may get none: zeros, 0 layers.
+        "DeeBERT"). The layers above compute only the remaining texts; in an XLA program the whole
+        batch, where a row without a token may get no answer: zeros, 0 layers.
 
         Args:
             inputs: see the call arguments; a mask must have rank 2.
@@ -162,7 +156,8 @@ class BertWithExits(BertWithHead):
             logits = self.exit_logits(n, x, now.mask)  # (A, C)
             guess = tf.argmax(logits, -1, tf.int32)
             streak = tf.where(guess == now.guess, now.streak + 1, 0)
-            is_done = (streak >= patience) | (_entropy(logits) < entropy) | (n == last)
+            nats = tf.reduce_sum(-tf.nn.softmax(logits) * tf.nn.log_softmax(logits), -1)  # (A,)
+            is_done = (streak >= patience) | (nats < entropy) | (n == last)
             is_new = is_done & (tf.gather(now.layers, now.places) == 0)
             layers = tf.where(is_new, n + 1, tf.gather(now.layers, now.places))
             answers = tf.where(tf.expand_dims(is_new, 1), logits, tf.gather(now.logits, now.places))
@@ -221,8 +216,3 @@ def check_thresholds(model, patience, entropy):
     if not tf.is_tensor(entropy) and not (isinstance(entropy, Real) and entropy >= 0):
         raise ArgumentError("entropy", "a number of at least 0", entropy)
     return patience, entropy
-
-
-def _entropy(logits):
-    """Entropy of the probabilities (A, C), in nats: (A,)."""
-    return tf.reduce_sum(-tf.nn.softmax(logits) * tf.nn.log_softmax(logits), -1)

@@ -17,9 +17,8 @@ from tf_transformer.layers.base_layer import NotesLayer
 from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.layers.norms import LayerNorm
 from tf_transformer.layers.residuals import Dropout
-from tf_transformer.models.bert.bert import BertWithHead
+from tf_transformer.models.bert.bert import BertWithHead, dense_inputs
 from tf_transformer.models.bert.bert_config import BertConfig
-from tf_transformer.models.bert.text_inputs import dense_inputs
 
 
 def classifier(num_classes, name, config):
@@ -102,13 +101,12 @@ class BertForMaskedLM(BertWithHead):
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
         if not self.config.tie_word_embeddings:
-            raise ArgumentError(
-                "tie_word_embeddings",
-                f"True for {type(self).__name__}, whose output layer is the table of word "
-                "embeddings",
-                "False",
-                "If the checkpoint has the same numbers in both, pass tie_word_embeddings=True.",
+            output = "whose output layer is the table of word embeddings"
+            expected = f"True for {type(self).__name__}, {output}"
+            remedy = (
+                "If the checkpoint has the same numbers in both, pass tie_word_embeddings=True."
             )
+            raise ArgumentError("tie_word_embeddings", expected, "False", remedy)
         self.predictions = BertLMHead(self.config, name="predictions", dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
@@ -123,11 +121,7 @@ class BertForMaskedLM(BertWithHead):
         return self.word_logits(outputs["sequence_output"], positions)
 
     def word_logits(self, states, positions=None):
-        """Compute the logits (B, T, V) from states (B, T, D), or (B, P, V) at positions (B, P).
-
-        A position out of range raises a `tf.errors.InvalidArgumentError`; under XLA, its logits
-        are NaN.
-        """
+        """Compute the logits (B, T, V) from states (B, T, D), or (B, P, V) at positions (B, P)."""
         if positions is not None:
             positions = as_ids(positions, "masked_lm_positions")
             inside = (positions >= 0) & (positions < tf.shape(states, positions.dtype)[1])
@@ -354,8 +348,7 @@ class BertForTokenClassification(BertWithDense):
     inputs and errors: see `Bert`; the config must have `labels`.
 
     Its labels are (B, T), from 0, and -100 where a token has none, as in Hugging Face's data.
-    `compile` passes -100 to losses and metrics whose `ignore_class` is "auto"; Keras's loss needs
-    `SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)`.
+    `compile` passes -100 to losses and metrics whose `ignore_class` is "auto"; Keras's need it.
 
     Returns:
         float32 tensor (B, T, C), logits in the order of `config.labels`.
@@ -421,10 +414,9 @@ class ElectraForPreTraining(BertWithHead):
 class UniLM(BertForMaskedLM):
     """A masked language model that was also trained with the sequence-to-sequence mask.
 
-    Dong et al. 2019, "Unified Language Model Pre-training", section 2.3: segment 0 attends to
-    itself; each token of segment 1 attends to segment 0 and the preceding tokens of segment 1, and
+    Dong et al. 2019, "Unified Language Model Pre-training", section 2.3: each token of segment 1
     predicts the next. UniLM and the Chinese SimBERT are trained like this; other BERT models
-    generate nonsense.
+    generate nonsense. See `create_sequence_to_sequence_mask`.
 
     Arguments and inputs: see `BertForMaskedLM`. The mask follows from `token_type_ids`, and an
     `attention_mask` (B, T) blocks padding; one of (B, T, T) or (B, 1 or N, T, T) is used unchanged.
@@ -459,12 +451,9 @@ class UniLM(BertForMaskedLM):
         inp = in_vocabulary(as_ids(inp, "inp"), self.config.vocab_size, "inp")
         longest = self.config.max_position_embeddings
         if isinstance(max_length, int) and inp.shape[1] and inp.shape[1] + max_length > longest:
-            raise ArgumentError(
-                "max_length",
-                f"at most {longest - inp.shape[1]}, since source and output share "
-                f"{longest} positions (max_position_embeddings)",
-                max_length,
-            )
+            shared = f"source and output share {longest} positions (max_position_embeddings)"
+            expected = f"at most {longest - inp.shape[1]}, since {shared}"
+            raise ArgumentError("max_length", expected, max_length)
         ids = tf.pad(tf.cast(inp, tf.int32), ((0, 0), (0, max_length)))  # (B, T)
         # The first step feeds the last token of the source.
         position = tf.reduce_sum(tf.cast(ids != 0, tf.int32), 1) - 1  # (B,)
@@ -472,10 +461,7 @@ class UniLM(BertForMaskedLM):
         return {"ids": ids, "types": types, "position": position, "written": written}
 
     def step(self, tokens, state):
-        """Append a token to each text, integer (B,), first the source's `[SEP]`; predict the next.
-
-        Recomputes the whole text; returns `(logits, state)`, float (B, V) and the next state.
-        """
+        """Append a token to each text, first the source's `[SEP]`: logits (B, V), and the state."""
         position = state["position"]  # (B,)
         here = tf.range(tf.shape(state["ids"])[1]) == tf.expand_dims(position, 1)  # (B, T)
         ids = tf.where(here, tf.expand_dims(tokens, 1), state["ids"])

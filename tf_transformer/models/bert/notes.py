@@ -18,10 +18,9 @@ from tf_transformer.models.bert.encoder import BertEncoder
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class BERTSelfAttention(BertAttention):
-    """Self-attention with an additive mask.
+    """softmax(Q K^T / sqrt(H) + attention_mask) V in each head, heads concatenated.
 
-    softmax(Q K^T / sqrt(H) + attention_mask) V in each head, heads concatenated; Devlin et al.
-    2019, section 3.
+    Devlin et al. 2019, section 3.
 
     Args:
         config: `BertConfig`, or its dict.
@@ -32,8 +31,7 @@ class BERTSelfAttention(BertAttention):
         attention_mask: None, or a float tensor that broadcasts to the scores (B, N, T, T) and is
             added to them: 0.0 = may attend, -10000.0 = blocked; see `additive_mask`.
         training: bool or None; dropout is only applied if true.
-        hidden_states_mask: None, or bool tensor (B, T), False for padding, which is blocked as
-            well; by default the Keras mask of `hidden_states`, which the output (B, T, D) inherits.
+        hidden_states_mask: None, or bool tensor (B, T), False for padding; see `EncoderLayer`.
 
     Raises:
         ValueError: If the input has another rank or width, or the mask is not float.
@@ -82,8 +80,8 @@ class BERTSelfAttention(BertAttention):
 class BERTLayerNorm(LayerNorm):
     """gamma (x - mean) / sqrt(variance + epsilon) + beta over the last axis.
 
-    Ba et al. 2016, "Layer Normalization", equation 4. Same as `layers.LayerNorm`, with BERT's
-    epsilon; an input (..., D) of another width than the config's raises a ValueError.
+    Same as `layers.LayerNorm`, with BERT's epsilon; an input (..., D) of another width than the
+    config's raises a ValueError.
 
     Args:
         config: `BertConfig`, or its dict; `hidden_size` is used.
@@ -163,8 +161,7 @@ def attention_layer(
 
     Raises:
         ValueError: If the ranks of the two tensors differ or are neither 2 nor 3, lengths are
-            missing or do not match the matrices, the batch sizes differ, an input is an integer
-            tensor, or the mask is float.
+            missing or do not match, an input is an integer tensor, or the mask is float.
 
     Differs from the notes: dropout is only applied in training; a float mask is rejected.
 
@@ -256,8 +253,7 @@ def transformer_model(
     """Create BERT layers and apply them to a tensor.
 
     "Attention Is All You Need", section 3.1, with BERT's GELU, dropout and epsilon of 1e-12.
-    Computed on a matrix (B * T, D); only attention reshapes it to a batch. Padding of
-    `input_tensor` by its Keras mask is blocked, and the output inherits the mask.
+    Padding of `input_tensor` by its Keras mask is blocked, and the output inherits the mask.
 
     Args:
         input_tensor: float tensor (B, T, D) or `keras.Input`.
@@ -274,8 +270,7 @@ def transformer_model(
         ValueError: If `hidden_size` is not a multiple of `num_attention_heads`, the input is not a
             float tensor of rank 3 and width `hidden_size`, or the mask is float.
 
-    Differs from the notes: dropout is only applied in training; a float mask is rejected, since a
-    float 1.0 means blocked in the rest of this library.
+    Differs from the notes: dropout is only applied in training; a float mask is rejected.
 
     Example:
         >>> x = keras.Input((20, 32))

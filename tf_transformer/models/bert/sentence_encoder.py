@@ -14,10 +14,9 @@ import tensorflow as tf
 from tf_transformer.distribution.worker_share import global_mean
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.models.base_model import BaseModel
-from tf_transformer.models.bert.bert import BertWithHead
+from tf_transformer.models.bert.bert import BertWithHead, dense_inputs
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.checkpoints.config_files import POOLING, check_fields, read_json
-from tf_transformer.models.bert.text_inputs import dense_inputs
 
 _MODES = {
     "pooling_mode_mean_tokens": "mean",
@@ -71,12 +70,9 @@ def read_pooling(path):
         raise ArgumentError("path", expected, modules) from error
     known = ["Transformer", "Pooling", "Normalize"]
     if own or kinds not in (known, known[:2]) or paths[0] != "":
-        raise ArgumentError(
-            "path",
-            f'in {listed} a Transformer of sentence-transformers with the path "", then a '
-            "Pooling and optionally a Normalize",
-            f"{', '.join(own or kinds)} with the paths {paths}",
-        )
+        expected = f'in {listed} a Transformer of sentence-transformers with the path "", then a '
+        expected += "Pooling and optionally a Normalize"
+        raise ArgumentError("path", expected, f"{', '.join(own or kinds)} with the paths {paths}")
     inside = paths[1]
     if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
         raise ArgumentError("path", f"a Pooling inside the folder in {listed}", f"{inside!r}")
@@ -99,9 +95,8 @@ class SentenceEncoder(BertWithHead):
 
     Args:
         config, unpad, architecture: see `Bert`.
-        pooling: "mean" over all tokens, or those in the `attention_mask` (B, T) if there is one;
-            "cls" for the first token; or "pooler" for the output of the pooler. Others, and
-            "pooler" for a model without one, raise a ValueError.
+        pooling: "mean" of the tokens, without padding by the `attention_mask` (B, T); "cls", the
+            first one; or the output of the "pooler". Without a pooler, it raises a ValueError.
         normalize: bool, True scales every vector to length 1.
 
     Returns:
@@ -136,12 +131,11 @@ class SentenceEncoder(BertWithHead):
 
     def call(self, inputs, training=None):
         inputs = dense_inputs(inputs)
-        outputs = self.bert(inputs, training=training)
+        outputs, mask = self.bert(inputs, training=training), inputs.get("attention_mask")
         if self.pooling == "pooler":
             vectors = tf.cast(outputs["pooled_output"], tf.float32)
         else:
-            states = outputs["sequence_output"]
-            vectors = pool_tokens(states, inputs.get("attention_mask"), self.pooling)
+            vectors = pool_tokens(outputs["sequence_output"], mask, self.pooling)
         return tf.math.l2_normalize(vectors, axis=-1, epsilon=1e-24) if self.normalize else vectors
 
     def write_side_files(self, folder):
@@ -160,10 +154,9 @@ class TwoTowers(BaseModel):
     """Bring the vectors of a query and its document together, and push others apart.
 
     The loss is the cross entropy of each query's document among all documents of the batch, with
-    the scores q_i d_j / temperature: in-batch negatives, Henderson et al. 2017, "Efficient Natural
-    Language Response Suggestion for Smart Reply"; sentence-transformers'
-    MultipleNegativesRankingLoss. Differs from both: a document that equals the query's own, or
-    belongs to an equal query, is not a negative; batches of paraphrases often have some.
+    the scores q_i d_j / temperature: in-batch negatives, Henderson et al. 2017, section 4;
+    sentence-transformers' MultipleNegativesRankingLoss. Differs from both: a document that equals
+    the query's own, or belongs to an equal query, is not a negative.
 
     `compile` it without a loss and `fit` it on batches `((queries, documents),)` or `((queries,
     documents, negatives),)`. With several devices, a query only has the negatives on its own.
@@ -238,13 +231,14 @@ class TwoTowers(BaseModel):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Mean cross entropy of each query's document, in nats."""
         del x, y, sample_weight, training
-        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(_own(y_pred), y_pred)
+        own = tf.range(tf.shape(y_pred)[0])
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(own, y_pred)
         return global_mean(loss, tf.ones_like(loss))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Metrics of classes: the class of query i is i."""
-        del y
-        return super().compute_metrics(x, _own(y_pred), y_pred, sample_weight)
+        own = tf.range(tf.shape(y_pred)[0])
+        return super().compute_metrics(x, own, y_pred, sample_weight)
 
     def get_config(self):
         encoders = {"queries": self.queries, "documents": self.documents}
@@ -258,10 +252,6 @@ class TwoTowers(BaseModel):
             for name in ("queries", "documents")
         }
         return cls(**{**config, **encoders})
-
-
-def _own(scores):
-    return tf.range(tf.shape(scores)[0])
 
 
 def _equal(encoder, documents, others):

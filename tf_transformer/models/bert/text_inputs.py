@@ -1,4 +1,4 @@
-"""The inputs of BERT, checked or created from texts; tokenizers and vocabularies of checkpoints.
+"""The inputs of BERT from texts; tokenizers and vocabularies of checkpoints.
 
 Axes: B batch, T length.
 """
@@ -6,17 +6,13 @@ Axes: B batch, T length.
 import functools
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
-import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # no public name
 
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
-from tf_transformer.functional.ids import as_ids, asserted, dense
 from tf_transformer.models.bert.checkpoints.config_files import TOKENIZER, check_fields, read_json
 from tf_transformer.tokenizers import (
     GraphTokenizer,
@@ -26,76 +22,6 @@ from tf_transformer.tokenizers import (
 )
 from tf_transformer.tokenizers.graph.texts import characters_of, literal, replaced
 from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, fairseq_ids
-
-INPUTS = ("input_ids", "token_type_ids", "attention_mask")
-_EXPECTED = "a dict of input_ids and optionally token_type_ids and attention_mask"
-
-
-def dense_inputs(inputs, pad_id=0):
-    """Convert the inputs of `Bert` to a dict of dense integer tensors; None counts as missing.
-
-    Ragged ids are padded with `pad_id`.
-    """
-    if not isinstance(inputs, Mapping) or inputs.get("input_ids") is None:
-        got = sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
-        raise ArgumentError("inputs", _EXPECTED, got)
-    ids = inputs["input_ids"]
-    if isinstance(ids, tf.RaggedTensor):
-        inputs = {**inputs, "input_ids": ids.to_tensor(pad_id)}
-    found = {
-        name: _mask(x) if name == "attention_mask" else as_ids(x, name)
-        for name, x in inputs.items()
-        if x is not None
-    }
-    if isinstance(ids, tf.RaggedTensor):  # the mask ends where the rows end
-        keep = tf.sequence_mask(ids.row_lengths(), tf.shape(found["input_ids"])[1], tf.int32)
-        mask = found.get("attention_mask")
-        if mask is not None:
-            while len(keep.shape) < len(mask.shape):
-                keep = tf.expand_dims(keep, 1)  # (B, 1, T), of keys
-            keep *= tf.cast(mask, tf.int32)
-        found["attention_mask"] = keep
-    return found
-
-
-def _mask(mask):
-    """Convert an attention mask to a dense tensor; float is refused, since its 1.0 would block."""
-    mask = dense(mask, "attention_mask")
-    dtype = tf.as_dtype(mask.dtype)
-    if dtype.is_floating and in_symbolic_scope() and not isinstance(mask, keras.KerasTensor):
-        return tf.cast(mask, tf.int32)  # Keras's placeholder for the mask
-    if not (dtype.is_integer or dtype.is_bool):
-        remedy = "An attention mask has 1 = may attend; cast it: tf.cast(mask, tf.int32)."
-        raise ArgumentError("attention_mask", "integers", dtype.name, remedy)
-    return mask
-
-
-def checked_inputs(inputs):
-    """`(ids, types, mask)`: two int32 or int64 (B, T); None, or bool, True = may attend."""
-    inputs = dense_inputs(inputs)
-    if set(inputs) - set(INPUTS):
-        raise ArgumentError("inputs", _EXPECTED, sorted(inputs))
-    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-    types = inputs.get("token_type_ids", tf.zeros_like(ids))
-    ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}
-    if mask is not None:
-        ranks["attention_mask"] = (mask, (2, 3, 4))
-    for name, (tensor, allowed) in ranks.items():
-        fits = tensor.shape.rank in allowed and tensor.shape[-1:].is_compatible_with(ids.shape[-1:])
-        if not fits or not tensor.shape[:1].is_compatible_with(ids.shape[:1]):
-            got = f"{tuple(tensor.shape)} with input_ids {tuple(ids.shape)}"
-            raise ArgumentError(name, "a shape that matches input_ids (batch, length)", got)
-    if mask is not None and not mask.dtype.is_bool:
-        fits = tf.reduce_all((mask == 0) | (mask == 1))
-        expected = "1 for what may be attended to and 0 for the rest"
-        remedy = "A mask to add to scores has 0 = may attend: pass tf.cast(mask == 0, tf.int32)."
-        error = ArgumentError("attention_mask", expected, "other numbers", remedy)
-        mask = asserted(mask, fits, error)
-    if ids.shape[1] == 0:
-        expected = "at least one token for each text, such as [CLS]"
-        raise ArgumentError("input_ids", expected, f"shape {tuple(ids.shape)}")
-    return ids, types, None if mask is None else tf.cast(mask, tf.bool)
-
 
 # Fields of tokenizer_config.json -> fields of a BertNormalizer in a tokenizer.json.
 _NORMALIZER = {
@@ -118,8 +44,7 @@ def read_tokenizer(folder, lowercase=None):
 
     Raises:
         FileNotFoundError: If the folder has none of these files.
-        ValueError: If a file is invalid, see `GraphTokenizer.from_file` and
-            `WordPieceTokenizer.load_vocabulary`, or belongs to another tokenizer than BERT's or
+        ValueError: If a file is invalid, or belongs to another tokenizer than BERT's or
             XLM-RoBERTa's.
 
     Example:
@@ -239,7 +164,7 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
 
     Devlin et al. 2019, section 3, figure 2. If a `tokenizer.json` adds other special tokens, these
     are used: `<s> text </s></s> pair </s>` for RoBERTa, all in segment 0. Long inputs are truncated
-    at the end, in a pair the longer text first. Works in a graph, with core operations only.
+    at the end, in a pair the longer text first. Works in a graph.
 
     Args:
         tokenizer: `GraphTokenizer` with the roles start, end and padding.

@@ -16,7 +16,7 @@ from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import bert
-from tf_transformer.models.base_model import check_merged, short_collections
+from tf_transformer.models.base_model import check_merged, check_sizes, short_collections
 from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, check_fields, read_json
 from tf_transformer.models.bert.checkpoints.files import (
     SafetensorsFile,
@@ -27,7 +27,6 @@ from tf_transformer.models.bert.checkpoints.files import (
 from tf_transformer.models.hugging_face.decoders import DECODERS
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.language_model import LanguageModel
-from tf_transformer.models.sizes import check_sizes
 from tf_transformer.models.transformer import Transformer
 
 FAMILIES = {**DECODERS, **TRANSLATORS}

@@ -140,9 +140,9 @@ class TranslationTokenizer(tf.Module):
         code = tf.where(has_code, tf.strings.regex_replace(text, _CODE, r"\1"), "")
         number = self._codes.lookup(code)
         expected = "one of the model's language codes at the start of a text, such as >>fra<<"
-        error = ArgumentError("text", expected, "another", "It begins with:")
+        error = ("text", expected, "another", "It begins with:")
         unknown = tf.boolean_mask(code, has_code & (number < 0))
-        number = asserted(number, tf.equal(tf.size(unknown), 0), error, unknown)
+        number = asserted(number, tf.equal(tf.size(unknown), 0), *error, unknown)
         size = tf.strings.length(text)
         text = tf.strings.substr(text, tf.strings.length(code), size - tf.strings.length(code))
         codes = tf.RaggedTensor.from_row_lengths(number[has_code], tf.cast(has_code, tf.int64))

@@ -13,9 +13,9 @@ import tensorflow as tf
 from tf_transformer.data.batches import prefetched
 from tf_transformer.distribution import current_workers, lost_workers_named, own_rows
 from tf_transformer.errors import ArgumentError
+from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert.sentence_encoder import TwoTowers
 from tf_transformer.models.bert.text_inputs import pad_segments, special_count
-from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy
 from tf_transformer.training.optimizers import LayerwiseAdamW, WarmUpLinearDecay

@@ -4,7 +4,7 @@ import dataclasses
 
 from tf_transformer.errors import ArgumentError, check_choice, check_types
 from tf_transformer.layers.architecture import Architecture
-from tf_transformer.models.sizes import check_sizes
+from tf_transformer.models.base_model import check_sizes
 from tf_transformer.tokenizers.models import SUBWORDS
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -102,7 +102,7 @@ class ModelPreset(BasePreset):
         return (self.num_layers,) if isinstance(self.num_layers, int) else tuple(self.num_layers)
 
     def check_sizes(self, path, vocab_size):
-        """Refuse sizes far beyond the weights in a file; see `models.sizes.check_sizes`."""
+        """Refuse sizes far beyond the weights in a file; see `models.base_model.check_sizes`."""
         parts = self.new_architecture() or Architecture()
         layers = [(parts.num_groups or count, self.num_heads, self.dff) for count in self._layers]
         source, weights = path.with_name("run.json"), path.stat().st_size // 4
@@ -287,7 +287,7 @@ class PretrainingPreset(BasePreset):
     lowercase: bool = True
 
     def check_sizes(self, path, vocab_size):
-        """Refuse sizes far beyond the weights in a file; see `models.sizes.check_sizes`."""
+        """Refuse sizes far beyond the weights in a file; see `models.base_model.check_sizes`."""
         heads, width = self.num_attention_heads, self.hidden_size
         layers = [(self.num_hidden_layers, heads, self.intermediate_size)]
         source, weights = path.with_name("run.json"), path.stat().st_size // 4

@@ -16,8 +16,9 @@ from tf_transformer.data import (
 )
 from tf_transformer.distribution import current_workers
 from tf_transformer.errors import ArgumentError, MissingFileError
-from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
+from tf_transformer.functional.labels import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
+from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert import (
     BertConfig,
     BertForMaskedLM,
@@ -25,7 +26,6 @@ from tf_transformer.models.bert import (
     read_config,
 )
 from tf_transformer.models.bert.text_inputs import read_bert_vocabulary, write_bert_vocabulary
-from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.tokenizers import BPETokenizer, WordPieceTokenizer, bert_pipeline
 from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy, TokenCrossentropy
 from tf_transformer.training.optimizers import FusedAdam, WarmUpLinearDecay

@@ -266,7 +266,7 @@ def read_config(path, *, ignored_fields=(), **changes):
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If the file is not JSON, describes another kind of model, or has an unknown
-            field or an unsupported or invalid value, see `BertConfig`.
+            field or a value that is not supported.
 
     Example:
         >>> content = config_file(BertConfig(hidden_size=24), "BertModel")

@@ -155,11 +155,7 @@ _LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta"
 
 
 class H5File:
-    """The weights of `tf_model.h5`, under the names of a safetensors file, which are PyTorch's.
-
-    `bert/tf_bert_model/bert/encoder/layer_._0/output/dense/kernel:0` is
-    `bert.encoder.layer.0.output.dense.weight`, transposed.
-    """
+    """The weights of `tf_model.h5`, under the names of a safetensors file, which are PyTorch's."""
 
     kind = "safetensors"
     floats = frozenset({"float16", "float32", "float64"})
@@ -203,6 +199,8 @@ class H5File:
 
 def _published_name(path):
     """The name in PyTorch of a weight at `LAYER/MODEL/...` of the file."""
+    # `bert/tf_bert_model/bert/encoder/layer_._0/output/dense/kernel:0` is
+    # `bert.encoder.layer.0.output.dense.weight`, transposed.
     *scopes, leaf = path.removesuffix(":0").split("/")[2:] or [path]
     scopes = [re.sub(r"_\._(\d+)$", r".\1", scope) for scope in scopes]
     scopes = [re.sub(r"^(mlm|nsp)___", "", scope) for scope in scopes]
@@ -214,10 +212,7 @@ _DTYPES = {"F16": "<f2", "BF16": tf.bfloat16.as_numpy_dtype, "F32": "<f4", "F64"
 
 
 class SafetensorsFile:
-    """The tensors of `model.safetensors`, or of the parts in `model.safetensors.index.json`.
-
-    Old names in layer normalization ("gamma", "beta") are replaced by the new ones.
-    """
+    """The tensors of `model.safetensors`, or of the parts in `model.safetensors.index.json`."""
 
     kind = "safetensors"
     floats = frozenset(_DTYPES)
@@ -261,7 +256,7 @@ class SafetensorsFile:
             length = int.from_bytes(file.read(8), "little")
             header, data_start = parse_json(file.read(length)), 8 + length
         mapped = np.memmap(path, np.uint8, mode="r")
-        for name in sorted(names):
+        for name in sorted(names):  # old ones end in "gamma" and "beta"
             scope, _, leaf = name.rpartition(".")
             new = f"{scope}.{_LEAVES.get(leaf, leaf)}" if scope.endswith("LayerNorm") else name
             if new in self.shapes:
@@ -297,11 +292,7 @@ def _parts(index):
 
 
 def check_weights(file, expected, is_left_over, differences=()):
-    """Refuse a file whose tensors are not floats of the `expected` shapes, dict by name.
-
-    `is_left_over` tells which other names it may have; `differences` were found before. All are
-    listed, before anything is loaded.
-    """
+    """Refuse a file whose tensors are not floats of the `expected` shapes; list all differences."""
     wrong = list(differences)
     for name, shape in expected.items():
         if name not in file.shapes:
@@ -314,12 +305,9 @@ def check_weights(file, expected, is_left_over, differences=()):
         if not is_left_over(name):
             wrong.append(f"{name}: in the file, with shape {file.shapes[name]}; not in the model")
     if wrong:
-        raise ArgumentError(
-            "path",
-            f"in {file.path} the weights of a model with this configuration "
-            f"({len(expected)} tensors)",
-            "\n  ".join(["differences; nothing was loaded:", *sorted(wrong)]),
-        )
+        tensors = f"a model with this configuration ({len(expected)} tensors)"
+        got = "\n  ".join(["differences; nothing was loaded:", *sorted(wrong)])
+        raise ArgumentError("path", f"in {file.path} the weights of {tensors}", got)
 
 
 def are_equal(file, one, other):

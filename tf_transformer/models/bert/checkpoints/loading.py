@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.models.base_model import check_sizes
 from tf_transformer.models.bert.checkpoints.config_files import (
     config_file,
     model_type_of,
@@ -24,7 +25,6 @@ from tf_transformer.models.bert.checkpoints.files import (
     are_equal,
     check_weights,
 )
-from tf_transformer.models.sizes import check_sizes
 
 _LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
