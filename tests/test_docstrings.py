@@ -23,7 +23,7 @@ HOMES = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
     for path in (ROOT / "tf_transformer").rglob("__init__.py")
     if path.parent.name != "cli"  # the README and tests/cli/ show the command
-)
+) + ["tf_transformer.distribution"]
 
 
 class Documented(NamedTuple):

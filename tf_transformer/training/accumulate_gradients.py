@@ -6,8 +6,7 @@ Axes: B batch.
 import keras
 import tensorflow as tf
 
-from tf_transformer.distribution import current_workers
-from tf_transformer.distribution.worker_share import apart, pad_labels, pad_rows
+from tf_transformer.distribution import apart, current_workers, pad_labels, pad_rows
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.labels import ignore_class_of, real_labels
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.files import replacing
-from tf_transformer.distribution.workers import current_workers
+from tf_transformer.distribution import current_workers
 from tf_transformer.errors import ArgumentError
 
 _SHOWN = 20  # rows of a batch

@@ -8,8 +8,7 @@ import math
 import keras
 import tensorflow as tf
 
-from tf_transformer.distribution.worker_share import global_mean, with_global_value
-from tf_transformer.distribution.workers import current_workers
+from tf_transformer.distribution import current_workers, global_mean, with_global_value
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy, symmetric_divergence
 from tf_transformer.functional.labels import check_ignore_class, ignore_class_of, read_labels

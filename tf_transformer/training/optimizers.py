@@ -6,7 +6,7 @@ import re
 import keras
 import tensorflow as tf
 
-from tf_transformer.distribution.workers import current_workers
+from tf_transformer.distribution import current_workers
 from tf_transformer.errors import ArgumentError
 
 

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from tf_transformer.data.files import replacing
-from tf_transformer.distribution.workers import current_workers
+from tf_transformer.distribution import current_workers
 from tf_transformer.errors import ArgumentError
 from tf_transformer.json_text import parse_json
 
