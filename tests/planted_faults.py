@@ -264,7 +264,7 @@ FAULTS = [
             "training/losses",
         ),
         (
-            "training/accumulate_gradients.py",
+            "training/optimizers.py",
             "return parts * replicas * own / tf.maximum(total, 1.0)[:, tf.newaxis]",
             "return tf.ones_like(own)",
             "training/test_accumulate_gradients.py",

@@ -16,9 +16,12 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.models.bert.sentence_encoder import TwoTowers
 from tf_transformer.models.bert.text_inputs import pad_segments, special_count
 from tf_transformer.models.sizes import check_vocabulary
-from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy
-from tf_transformer.training.optimizers import LayerwiseAdamW, WarmUpLinearDecay
+from tf_transformer.training.optimizers import (
+    LayerwiseAdamW,
+    WarmUpLinearDecay,
+    accumulate_gradients,
+)
 from tf_transformer.training.runs.presets import Settings
 
 AT_ONCE = 1024  # texts tokenized at once, to limit memory

@@ -17,7 +17,6 @@ from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import check_format, parse_json
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import Tokenizer, train_subwords
-from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.callbacks import MovingAverage, load_weights
 from tf_transformer.training.losses import (
     MaskedAccuracy,
@@ -29,9 +28,10 @@ from tf_transformer.training.optimizers import (
     FusedAdam,
     GlobalLossScale,
     InverseSquareRootSchedule,
+    accumulate_gradients,
 )
+from tf_transformer.training.resume_checkpoint import resumable_fit
 from tf_transformer.training.runs.presets import Preset
-from tf_transformer.training.runs.resumable_fit import resumable_fit
 
 FORMAT = 2  # of run.json
 _SHORT = 4  # tokens, see `Preset.short_repeats`
