@@ -671,7 +671,7 @@ FAULTS = [
             "data/test_batches.py",
         ),
         (
-            "data/split.py",
+            "data/source.py",
             "parent[max(roots)] = min(roots)",
             "parent[max(roots)] = max(roots)",
             "data/test_split.py",

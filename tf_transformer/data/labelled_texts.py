@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tf_transformer.data.readers import read_lines
-from tf_transformer.data.split import uniform
+from tf_transformer.data.source import uniform
 from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
 
 

@@ -23,7 +23,7 @@ from tf_transformer.data.readers import (
     opened,
     pair_of_lines,
 )
-from tf_transformer.data.split import comparable, pairs_without, split_pairs, uniform
+from tf_transformer.data.source import comparable, pairs_without, split_pairs, uniform
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.tokenizers.models import SUBWORDS
