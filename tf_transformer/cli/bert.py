@@ -11,12 +11,13 @@ from tf_transformer.cli.arguments import (
     add_settings,
     check_empty,
     given,
+    import_tensorflow,
     lite_model,
+    require,
     show_progress,
     start_training,
     write_result,
 )
-from tf_transformer.cli.tensorflow_start import import_tensorflow, require
 from tf_transformer.errors import ArgumentError, MissingFileError
 
 # The options of `FineTuning` and their defaults, repeated since importing it takes seconds.

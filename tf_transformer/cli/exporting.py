@@ -12,12 +12,13 @@ from tf_transformer.cli.arguments import (
     add_command,
     add_language_arguments,
     given,
+    import_tensorflow,
     is_published,
     languages_of,
     option,
+    require,
 )
-from tf_transformer.cli.tensorflow_start import import_tensorflow, require
-from tf_transformer.cli.translation import score
+from tf_transformer.cli.inference import score
 from tf_transformer.errors import ArgumentError, MissingFileError
 
 SENTENCES = {

@@ -16,11 +16,11 @@ from tf_transformer.cli.arguments import (
     given,
     option,
     pair_source,
+    require,
     show_progress,
     start_training,
 )
 from tf_transformer.cli.exporting import export_runs, sentences_to_show, translated
-from tf_transformer.cli.tensorflow_start import require
 from tf_transformer.errors import ArgumentError
 
 _DOCUMENTS = (
