@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tf_transformer import __version__
 from tf_transformer.data.batches import prefetched
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.functional.labels import exact_labels, padding_label
 
 __all__ = [
@@ -307,8 +307,7 @@ def _task(text):
         'JSON like {"cluster": {"worker": ["host1:2222", "host2:2222"]}, '
         '"task": {"type": "worker", "index": 0}}'
     )
-    if not text:
-        raise ArgumentError("TF_CONFIG", form, "none", "Set it for each process.")
+    check(text, "TF_CONFIG", form, "none", "Set it for each process.")
     try:
         config = json.loads(text)
         workers, task = config["cluster"]["worker"], config["task"]

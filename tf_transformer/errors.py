@@ -42,11 +42,16 @@ class ArgumentError(ValueError):
         return f"{place}: expected {self.expected}{got}.{remedy}"
 
 
+def check(holds, argument, expected, got="", remedy=None):
+    """Raise an `ArgumentError` about an argument unless a condition holds."""
+    if not holds:
+        raise ArgumentError(argument, expected, got, remedy)
+
+
 def check_fields(owner, *conditions):
-    """Raise an `ArgumentError` for the first of `(name, expected, holds)` that does not hold."""
+    """Check each `(name, expected, holds)` of an object's fields."""
     for name, expected, holds in conditions:
-        if not holds:
-            raise ArgumentError(name, expected, f"{getattr(owner, name)!r}")
+        check(holds, name, expected, f"{getattr(owner, name)!r}")
 
 
 _KINDS = {

@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from tf_transformer.errors import ArgumentError, MissingPackage
+from tf_transformer.errors import ArgumentError, MissingPackage, check
 
 # The options that only `sample_decode` has.
 _SAMPLING = {
@@ -119,8 +119,7 @@ def lite_model(folder, kind):
     from tf_transformer.litert import load, read_description
 
     found = read_description(folder)["kind"]
-    if found != kind:
-        raise ArgumentError("--model", f"a {kind}", f"a {found} for LiteRT: {folder}")
+    check(found == kind, "--model", f"a {kind}", f"a {found} for LiteRT: {folder}")
     return load(folder)
 
 

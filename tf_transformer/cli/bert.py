@@ -18,7 +18,7 @@ from tf_transformer.cli.arguments import (
     start_training,
     write_result,
 )
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.errors import ArgumentError, MissingFileError, check
 
 # The options of `FineTuning` and their defaults, repeated since importing it takes seconds.
 _SETTINGS = {
@@ -184,8 +184,7 @@ def _data(options):
         raise ArgumentError("--train, --data", "one of them", "both or neither")
     if options.train:
         return read_labelled_tsv(options.train, options.validation, options.test)
-    if options.archive is None:
-        raise ArgumentError("--archive", "the package that contains --data", "none")
+    check(options.archive is not None, "--archive", "the package that contains --data", "none")
     return load_labelled_texts(options.data, options.archive)
 
 
@@ -259,10 +258,8 @@ def _train_pairs(options):
     require("bert", "safetensors")
     check_empty(options.output)
     for name, least in (("hard_negatives", 0), ("batch_size", 2)):
-        if getattr(options, name) < least:
-            raise ArgumentError(name, f"at least {least}", getattr(options, name))
-    if not options.temperature > 0:
-        raise ArgumentError("temperature", "a number above 0", options.temperature)
+        check(getattr(options, name) >= least, name, f"at least {least}", getattr(options, name))
+    check(options.temperature > 0, "temperature", "a number above 0", options.temperature)
     from tf_transformer.data.readers import read_tsv
 
     train = read_tsv(options.train, "--train")

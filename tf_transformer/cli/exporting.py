@@ -19,7 +19,7 @@ from tf_transformer.cli.arguments import (
     require,
 )
 from tf_transformer.cli.inference import score
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.errors import ArgumentError, MissingFileError, check
 
 SENTENCES = {
     "en-zh": ("I love China.", "Where is the station?", "He is reading a book."),
@@ -344,6 +344,5 @@ def _lines(path):
     with open(path, "rb") as file:
         lines = [text_of_line(line, first=n == 0).strip() for n, line in enumerate(file)]
     lines = [line for line in lines if line][:_EXAMPLES]
-    if not lines:
-        raise ArgumentError("--examples", f"a text in {path}", "none")
+    check(lines, "--examples", f"a text in {path}", "none")
     return lines

@@ -27,7 +27,7 @@ from tf_transformer.cli.arguments import (
     show_progress,
 )
 from tf_transformer.data.readers import one_line
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.errors import ArgumentError, MissingFileError, check
 
 _OF_MODEL = ("max_new_tokens", "stop", *LANGUAGES)
 _LIMITS = {
@@ -327,8 +327,7 @@ def text_generator(options, **changes):
     model = load_saved_model(folder)
     if not hasattr(model, "generate"):
         raise ArgumentError("--model", "a text generator", f"another SavedModel, {folder}")
-    if changes:
-        raise ArgumentError("--beam", "a published model", f"an exported one, {folder}")
+    check(not changes, "--beam", "a published model", f"an exported one, {folder}")
     return model
 
 
@@ -390,8 +389,7 @@ def add_explore(commands):
 
 def _explore(options):
     """write a page that shows what a model attends to in a text"""
-    if len(options.text) > 2:
-        raise ArgumentError("text", "one or two", len(options.text), "Quote each text.")
+    check(len(options.text) <= 2, "text", "one or two", len(options.text), "Quote each text.")
     import_tensorflow()
     from tf_transformer.visualize import explorer
 

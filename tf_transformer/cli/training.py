@@ -21,7 +21,7 @@ from tf_transformer.cli.arguments import (
     start_training,
 )
 from tf_transformer.cli.exporting import export_runs, sentences_to_show, translated
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 
 _DOCUMENTS = (
     "a blank line between documents (default: the included English sentences, each a document)"
@@ -218,8 +218,7 @@ def _prepare(options):
     from tf_transformer.data import PreparedPairs, prepare_pairs
 
     source = pair_source(options)
-    if source is None:
-        raise ArgumentError("--corpus, --source-file, --tsv", "one of them", "none")
+    check(source is not None, "--corpus, --source-file, --tsv", "one of them", "none")
     settings = {"workers": len(os.sched_getaffinity(0))}
     settings |= given(options, ("subword", "vocab_size", "workers"))
     settings |= {"validation": _validation_source(options), "progress": _Progress()}

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data.files import replacing
-from tf_transformer.errors import ArgumentError, check_fields
+from tf_transformer.errors import ArgumentError, check, check_fields
 from tf_transformer.functional.cross_entropy import softened_divergence
 from tf_transformer.functional.labels import ignore_class_of, read_labels
 from tf_transformer.json_text import parse_json
@@ -80,8 +80,7 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
         >>> distilled_pairs(lambda texts: [t.upper() for t in texts], ["a", "b"], "distilled")
         [('a', 'A'), ('b', 'B')]
     """
-    if part_size < 1:
-        raise ArgumentError("part_size", "at least 1", part_size)
+    check(part_size >= 1, "part_size", "at least 1", part_size)
     sources, pairs = list(sources), []
     for first in range(0, len(sources), part_size):
         part = sources[first : first + part_size]

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.models.bert.exits import BertWithExits
 
 MOST_LEVELS = 64  # thresholds of the entropy
@@ -64,15 +64,13 @@ def exit_points(model, batches, thresholds=None):
         >>> points[0].layers, [point.patience for point in points[1:3]]
         (3.0, [1, 2])
     """
-    if not isinstance(model, BertWithExits):
-        raise ArgumentError("model", "a BertWithExits", type(model).__name__)
+    check(isinstance(model, BertWithExits), "model", "a BertWithExits", type(model).__name__)
     logits, labels = [], []
     for batch in batches:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
         logits.append(model(x, training=False).numpy())
         labels.append([] if y is None else np.reshape(y, -1))
-    if not logits:
-        raise ArgumentError("batches", "at least one batch", "none")
+    check(logits, "batches", "at least one batch", "none")
     logits, labels = np.concatenate(logits), np.concatenate(labels)
     if len(labels) not in (0, len(logits)):
         expected = f"the number of its class for each of {len(logits)} texts"
@@ -152,8 +150,7 @@ def choose_exit(points, *, accuracy=None, layers=None, changed=None):
     [(name, wish)] = given.items()
     slack = 1e-9  # 0.7 / 100 is less than 7 of 1,000
     values = [getattr(point, name) for point in points]
-    if None in values:
-        raise ArgumentError("accuracy", "points measured with labels", "some without")
+    check(None not in values, "accuracy", "points measured with labels", "some without")
     if name == "accuracy" and max(values) < wish - slack:
         raise ArgumentError("accuracy", f"at most {max(values):.4f}, the best", wish)
     if name != "accuracy" and min(values) > wish + slack:

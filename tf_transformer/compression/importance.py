@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.compression.pruning import attention_sites, network_sites, pruned
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.attention.masks import padding_mask
 from tf_transformer.functional.ids import are_tokens
 from tf_transformer.models.bert.attention import tokens_in
@@ -73,8 +73,7 @@ def head_confidence(model, batches):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
         part = tf.nest.map_structure(np.asarray, sums(x))
         totals = part if totals is None else tf.nest.map_structure(np.add, totals, part)
-    if totals is None:
-        raise ArgumentError("batches", "at least one batch", "none")
+    check(totals is not None, "batches", "at least one batch", "none")
     return {name: [layer / counts[-1] for layer in counts[:-1]] for name, counts in totals.items()}
 
 
@@ -141,10 +140,8 @@ def unit_importance(model, batches, by="gradient"):
 
 def _importance(model, batches, sites, by):
     measures = {"gradient": _by_gradient, "ablation": _by_ablation}
-    if by not in measures:
-        raise ArgumentError("by", "gradient, ablation or confidence", f"{by!r}")
-    if not model.compiled:
-        raise ArgumentError("model", "a compiled model, whose loss is used", "", "Call compile().")
+    check(by in measures, "by", "gradient, ablation or confidence", f"{by!r}")
+    check(model.compiled, "model", "a compiled model, whose loss is used", "", "Call compile().")
     flat = [site for layers in sites.values() for site in layers]
     results = iter(measures[by](model, batches, flat))
     return {name: [next(results) for _ in layers] for name, layers in sites.items()}
@@ -211,8 +208,7 @@ def _by_ablation(model, batches, sites):
 
 
 def _some(examples):
-    if not examples:
-        raise ArgumentError("batches", "at least one example", "none")
+    check(examples, "batches", "at least one example", "none")
     return examples
 
 
@@ -237,8 +233,7 @@ def least_important(importance, share, *, relative=True):
         >>> least_important(importance, 0.4)
         {'encoder': {0: [1], 1: [1]}}
     """
-    if not 0 <= share < 1:
-        raise ArgumentError("share", "a number in [0, 1)", f"{share!r}")
+    check(0 <= share < 1, "share", "a number in [0, 1)", f"{share!r}")
     layers = {(name, n): v for name, some in importance.items() for n, v in enumerate(some)}
     count = round(share * sum(len(values) for values in layers.values()))
     candidates = []
@@ -290,12 +285,10 @@ def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by=
         >>> train = lambda smaller: smaller.compile(keras.optimizers.Adam(), loss)
         >>> smaller = prune_gradually(model, data, train, units=0.25, steps=2)
     """
-    if steps < 1:
-        raise ArgumentError("steps", "at least 1", steps)
+    check(steps >= 1, "steps", "at least 1", steps)
     measures = {"heads": (head_importance, heads), "units": (unit_importance, units)}
     measures = {name: (measure, share) for name, (measure, share) in measures.items() if share}
-    if not measures:
-        raise ArgumentError("heads, units", "a share above 0 of one of them", "0 of both")
+    check(measures, "heads, units", "a share above 0 of one of them", "0 of both")
     counts = {}  # in the original model
     for step in range(1, steps + 1):
         cuts = {}

@@ -8,7 +8,7 @@ import dataclasses
 import keras
 import numpy as np
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.layers.decoder import DecoderLayer
 from tf_transformer.layers.encoder import EncoderLayer
 from tf_transformer.layers.feed_forwards import GatedDense
@@ -52,8 +52,7 @@ def prunable_stacks(model):
         stacks = {"encoder": getattr(model, "bert", model).encoder.groups}
     else:
         raise ArgumentError("model", "a Transformer or a BERT model", f"{model!r}")
-    if not model.built:
-        raise ArgumentError("model", "a model with weights", "one that was not built yet")
+    check(model.built, "model", "a model with weights", "one that was not built yet")
     return {name: [_layer(layer) for layer in layers] for name, layers in stacks.items()}
 
 
@@ -192,8 +191,7 @@ def _kept_parts(argument, choice, sites):
         _check_name(argument, name, sites)
         for n, numbers in layers.items():
             place, count = f"{argument}[{name!r}]", len(sites[name])
-            if n not in range(count):
-                raise ArgumentError(place, f"layers from 0 to {count - 1}", f"{n!r}")
+            check(n in range(count), place, f"layers from 0 to {count - 1}", f"{n!r}")
             if not len(numbers):
                 continue
             site = sites[name][n]
@@ -227,16 +225,13 @@ def _kept_layers(model, stacks, choice):
 
 
 def _check_name(argument, name, sites):
-    if name not in sites:
-        raise ArgumentError(argument, f"keys among {', '.join(sites)}", f"{name!r}")
+    check(name in sites, argument, f"keys among {', '.join(sites)}", f"{name!r}")
 
 
 def _numbers(argument, numbers, count):
     gone = {int(n) for n in numbers}
-    if not gone <= set(range(count)):
-        raise ArgumentError(argument, f"numbers from 0 to {count - 1}", f"{numbers!r}")
-    if len(gone) == count:
-        raise ArgumentError(argument, "at least one to remain", f"all {count} of them")
+    check(gone <= set(range(count)), argument, f"numbers from 0 to {count - 1}", f"{numbers!r}")
+    check(len(gone) != count, argument, "at least one to remain", f"all {count} of them")
     return gone
 
 

@@ -17,6 +17,7 @@ from tf_transformer.compression.pruning import (
 from tf_transformer.errors import (
     ArgumentError,
     MissingFileError,
+    check,
     check_choice,
     check_fields,
     check_types,
@@ -245,16 +246,14 @@ class Recipe:
 
     def __post_init__(self):
         check_types(self)
-        if not self.steps:
-            raise ArgumentError("steps", f"at least one of {', '.join(STEPS)}", "none")
+        check(self.steps, "steps", f"at least one of {', '.join(STEPS)}", "none")
         for n, (step, after) in enumerate(itertools.pairwise(self.steps)):
             if isinstance(step, Quantize) and not isinstance(after, Quantize):
                 expected = "quantize as the last step, since rounded weights cannot be trained"
                 raise ArgumentError(f"steps[{n}]", expected, f"{after.name} after it")
         for name, value in self.data.items():
             check_choice("data", name, _DATA)
-            if not isinstance(value, str):
-                raise ArgumentError("data", f"a string as {name}", f"{value!r}")
+            check(isinstance(value, str), "data", f"a string as {name}", f"{value!r}")
 
     @classmethod
     def read(cls, path):
@@ -287,13 +286,11 @@ class Recipe:
             ValueError: If a field or a step is unknown, missing or has another type, or a setting
                 is out of range.
         """
-        if not isinstance(content, dict):
-            raise ArgumentError("recipe", "an object", f"{content!r}")
+        check(isinstance(content, dict), "recipe", "an object", f"{content!r}")
         for name in content:
             check_choice("recipe", name, ("model", "steps", "data"))
         steps = content.get("steps")
-        if not isinstance(steps, list):
-            raise ArgumentError("steps", "a list of steps", f"{steps!r}")
+        check(isinstance(steps, list), "steps", "a list of steps", f"{steps!r}")
         steps = tuple(_step(f"steps[{n}]", step) for n, step in enumerate(steps))
         return cls(content.get("model"), steps, content.get("data") or {})
 

@@ -5,7 +5,7 @@ Axes: B batch, L bucket length.
 
 import numpy as np
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 
 
 def prefetched(dataset):
@@ -237,8 +237,7 @@ class LanguageModelBatches(Buckets):
     parts = ("ids", "labels")
 
     def __init__(self, documents, *, start_id, end_id, lengths, tokens_per_batch, seed=0, pad_id=0):
-        if not documents:
-            raise ArgumentError("documents", "at least one", "none")
+        check(documents, "documents", "at least one", "none")
         _check_ids("documents", documents, pad_id)
         most = max([1, *lengths])
         blocks = []  # each with one more token, its last label

@@ -24,7 +24,7 @@ from tf_transformer.data.readers import (
     pair_of_lines,
 )
 from tf_transformer.data.source import comparable, pairs_without, split_pairs, uniform
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.tokenizers.models import SUBWORDS
 
@@ -73,8 +73,7 @@ def cut_into_parts(files, lines_per_part):
         starts, counts = zip(*(_line_starts(*each, every) for each in given), strict=True)
         check_aligned(together, counts)
         count = counts[0]
-        if not count:
-            raise ArgumentError(given[0][1], f"at least one line of text in {together[0]}")
+        check(count, given[0][1], f"at least one line of text in {together[0]}")
         for n, places in enumerate(zip(*starts, strict=True)):
             first = n * (every or 0)
             size = min(every or count, count - first)
@@ -198,8 +197,7 @@ def prepare_pairs(
     """
     folder = Path(folder)
     check_choice("subword", subword, SUBWORDS)
-    if workers < 1:
-        raise ArgumentError("workers", "at least 1", workers)
+    check(workers >= 1, "workers", "at least 1", workers)
     if (folder / MANIFEST).exists():
         raise ArgumentError("folder", "a new folder", f"{folder}, which is prepared already")
     work = folder / "unfinished"  # an interrupted call resumes from it

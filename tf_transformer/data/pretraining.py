@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.batches import epochs_dataset
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 
 # Set explicitly because XLA uses a different default.
 _GENERATOR = "philox"
@@ -49,8 +49,7 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
         >>> next(sentence_pairs(documents, 8, np.random.default_rng(1)))
         ([5], [6, 7], 0)
     """
-    if max_tokens < 2:
-        raise ArgumentError("max_tokens", "at least 2, one for each text", max_tokens)
+    check(max_tokens >= 2, "max_tokens", "at least 2, one for each text", max_tokens)
     if len(documents) < 2 or max(map(len, documents)) < 2:
         most = max(map(len, documents), default=0)
         got = f"{len(documents)} documents of at most {most} sentences"
@@ -95,8 +94,7 @@ def text_blocks(documents, max_tokens):
         >>> list(text_blocks([[[5], [6, 7], [8]], [[9, 9, 9, 9]]], 3))
         [[5, 6, 7], [8], [9, 9, 9], [9]]
     """
-    if max_tokens < 1:
-        raise ArgumentError("max_tokens", "at least 1", max_tokens)
+    check(max_tokens >= 1, "max_tokens", "at least 1", max_tokens)
     for document in documents:
         block = []
         for sentence in document:
@@ -253,8 +251,7 @@ def _choose_words(sizes, count, draw):
 
 
 def _check_masks(ids, may_mask, continues_word, rate):
-    if not 0 < rate < 1:
-        raise ArgumentError("rate", "a share in (0, 1)", rate, "BERT's is 0.15.")
+    check(0 < rate < 1, "rate", "a share in (0, 1)", rate, "BERT's is 0.15.")
     for name, mask in (("may_mask", may_mask), ("continues_word", continues_word)):
         if mask is None:
             continue
@@ -316,8 +313,7 @@ class PretrainingBatches:
         if tokenizer.pad_id != 0:
             expected = "the id 0 for [PAD], since the loss ignores labels of 0"
             raise ArgumentError("tokenizer", expected, tokenizer.pad_id)
-        if not documents:
-            raise ArgumentError("documents", "at least one", "none")
+        check(documents, "documents", "at least one", "none")
         self._documents, self._tokenizer = documents, tokenizer
         self._lengths, self._tokens_per_batch = lengths, tokens_per_batch
         self._continues_word, self._rate, self.seed = continues_word, rate, seed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tf_transformer.data.prepared_pairs import PreparedPairs
 from tf_transformer.data.readers import load_corpus, read_files, read_lines, read_tsv
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 
 
 def read_documents(paths):
@@ -31,8 +31,7 @@ def read_documents(paths):
         [['It rains.', 'Take a coat.'], ['Cats sleep.']]
     """
     paths = [paths] if isinstance(paths, str | PathLike) else list(paths)
-    if not paths:
-        raise ArgumentError("paths", "at least one text file", "none")
+    check(paths, "paths", "at least one text file", "none")
     documents = []
     for path in paths:
         lines = [line.strip() for line in read_lines(path, "paths")]
@@ -62,8 +61,7 @@ class TextSource:
     files: tuple = ()
 
     def __post_init__(self):
-        if isinstance(self.files, str):
-            raise ArgumentError("files", "a tuple of file names", f"{self.files!r}")
+        check(not isinstance(self.files, str), "files", "a tuple of file names", f"{self.files!r}")
         object.__setattr__(self, "files", tuple(map(str, self.files)))
         if (self.corpus is None) == (not self.files):
             got = f"corpus {self.corpus} and {len(self.files)} files"
@@ -176,8 +174,7 @@ class PairSource:
             if validation is None:
                 return split_pairs(pairs)
             return split_with_validation(pairs, validation.load())
-        if validation is not None:
-            raise ArgumentError("validation", "none with prepared pairs, which have their own")
+        check(validation is None, "validation", "none with prepared pairs, which have their own")
         return Split(pairs, pairs.held_out("validation"), pairs.held_out("test"))
 
     def with_paths(self, change):
@@ -312,8 +309,7 @@ def split_documents(documents, validation_share):
         >>> len(train), len(validation)
         (91, 9)
     """
-    if not 0 < validation_share < 1:
-        raise ArgumentError("validation_share", "0 < share < 1", validation_share)
+    check(0 < validation_share < 1, "validation_share", "0 < share < 1", validation_share)
     sets = ([], [])
     for document in documents:
         sets[uniform(comparable(" ".join(document))) < validation_share].append(document)

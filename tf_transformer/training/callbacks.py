@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_transformer.data.files import replacing
 from tf_transformer.distribution import current_workers
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 
 _SHOWN = 20  # rows of a batch
 _LEAST_SCALE = 1e-4  # loss scale, reached after dozens of skipped steps in a row
@@ -165,8 +165,7 @@ class LastWeights(keras.callbacks.Callback):
 
     def __init__(self, folder, count=10):
         super().__init__()
-        if count < 1:
-            raise ArgumentError("count", "at least 1", count)
+        check(count >= 1, "count", "at least 1", count)
         self.folder, self.count = Path(folder), count
 
     @property
@@ -203,8 +202,7 @@ def average_weights(model, paths):
         2.5
     """
     paths = list(paths)
-    if not paths:
-        raise ArgumentError("paths", "at least one weights file", "none")
+    check(paths, "paths", "at least one weights file", "none")
     sums = [np.zeros(weight.shape, np.float64) for weight in model.weights]
     for path in paths:
         load_weights(model, path)

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution import current_workers, global_mean, with_global_value
-from tf_transformer.errors import ArgumentError, MissingPackage
+from tf_transformer.errors import ArgumentError, MissingPackage, check
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy, symmetric_divergence
 from tf_transformer.functional.labels import check_ignore_class, ignore_class_of, read_labels
 from tf_transformer.models.base_model import BaseModel
@@ -64,8 +64,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
         self, label_smoothing=0.1, name="smoothed_crossentropy", ignore_class="auto", **kwargs
     ):
         super().__init__(name=name, **kwargs)
-        if not 0 <= label_smoothing < 1:
-            raise ArgumentError("label_smoothing", "0 <= value < 1", label_smoothing)
+        check(0 <= label_smoothing < 1, "label_smoothing", "0 <= value < 1", label_smoothing)
         self.label_smoothing = label_smoothing
         self.ignore_class = check_ignore_class(ignore_class)
 
@@ -159,8 +158,7 @@ class TokenCrossentropy(_MeanOverLabels):
 
     def __init__(self, label_smoothing=0.0, name="token_loss", ignore_class="auto", **kwargs):
         super().__init__(name, ignore_class, **kwargs)
-        if not 0 <= label_smoothing < 1:
-            raise ArgumentError("label_smoothing", "0 <= value < 1", label_smoothing)
+        check(0 <= label_smoothing < 1, "label_smoothing", "0 <= value < 1", label_smoothing)
         self.label_smoothing = label_smoothing
 
     def _values(self, ids, y_pred):
@@ -284,8 +282,7 @@ class RDrop(BaseModel):
     def __init__(self, model, alpha=5.0, **kwargs):
         super().__init__(**kwargs)
         self.autocast = False  # inputs may be ids
-        if not alpha >= 0:
-            raise ArgumentError("alpha", "at least 0", alpha)
+        check(alpha >= 0, "alpha", "at least 0", alpha)
         self.model, self.alpha = model, alpha
 
     @property

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution import apart, current_workers, pad_labels, pad_rows
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.labels import ignore_class_of, real_labels
 
 
@@ -130,8 +130,7 @@ class LayerwiseAdamW(FusedAdam):
     """
 
     def __init__(self, learning_rate=1e-4, *, weight_decay=0.01, layer_decay=1.0, **kwargs):
-        if not 0 < layer_decay <= 1:
-            raise ArgumentError("layer_decay", "a number in (0, 1]", layer_decay)
+        check(0 < layer_decay <= 1, "layer_decay", "a number in (0, 1]", layer_decay)
         super().__init__(learning_rate, **kwargs)
         self.decay = weight_decay  # Keras's decays before the step, at the same rate for all
         self.layer_decay = layer_decay
@@ -227,8 +226,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
 
     def __init__(self, d_model, warmup_steps=4000, scale=1.0):
         for name, value in (("d_model", d_model), ("warmup_steps", warmup_steps), ("scale", scale)):
-            if value <= 0:
-                raise ArgumentError(name, "a positive number", value)
+            check(value > 0, name, "a positive number", value)
         self.d_model, self.warmup_steps, self.scale = d_model, warmup_steps, scale
 
     def __call__(self, step):
@@ -265,8 +263,7 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak, warmup_steps, total_steps):
-        if not peak > 0:
-            raise ArgumentError("peak", "a positive learning rate", peak)
+        check(peak > 0, "peak", "a positive learning rate", peak)
         if not 0 <= warmup_steps < total_steps:
             expected, got = "0 <= warmup_steps < total_steps", f"{warmup_steps} and {total_steps}"
             remedy = "A tenth of the steps is a common warm-up."
@@ -306,8 +303,7 @@ def accumulate_gradients(model, parts):
         >>> accumulate_gradients(model, 2)
         >>> history = model.fit(np.ones((5, 2)), np.array([0, 1, 2, 0, 1]), verbose=0)
     """
-    if parts < 1:
-        raise ArgumentError("accumulate", "at least 1 part of a batch", parts)
+    check(parts >= 1, "accumulate", "at least 1 part of a batch", parts)
     if parts == 1:
         return
     # After an earlier call, for example by a first `fine_tune`, not the parts of a part.
@@ -315,8 +311,7 @@ def accumulate_gradients(model, parts):
 
     def train_step(data):
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
-        if weights is not None:
-            raise ArgumentError("accumulate", "batches without sample weights", "some")
+        check(weights is None, "accumulate", "batches without sample weights", "some")
         x, y = pad_rows(x, parts), pad_labels(y, parts)
         weights = _weights(y, model.loss, parts)
         optimizer, variables = model.optimizer, model.trainable_variables

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf_transformer.data.files import replacing
 from tf_transformer.distribution import WorkerShare, current_workers, lost_workers_named
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.json_text import parse_json
 from tf_transformer.training.callbacks import (
     BestWeights,
@@ -198,10 +198,8 @@ class ResumeCheckpoint(keras.callbacks.Callback):
 
     def __init__(self, folder, best, keep=2, seconds=600.0):
         super().__init__()
-        if keep < 1:
-            raise ArgumentError("keep", "at least 1", keep)
-        if not seconds >= 0:
-            raise ArgumentError("seconds", "at least 0", seconds)
+        check(keep >= 1, "keep", "at least 1", keep)
+        check(seconds >= 0, "seconds", "at least 0", seconds)
         self.folder, self.best = Path(folder), best
         self.keep, self.seconds = keep, seconds
         self.position = 0, 0  # epoch, number of its finished steps

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.files import check_replaceable, replacing
-from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
+from tf_transformer.errors import ArgumentError, MissingFileError, check, check_choice
 from tf_transformer.export.translation.folder import DESCRIPTION, load_transformer
 from tf_transformer.export.translation.translator import Translator
 from tf_transformer.functional.attention.masks import padding_mask
@@ -309,8 +309,7 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
     check_replaceable(path)
     model = model_or_folder
     if isinstance(model, (str, os.PathLike)):
-        if tokenizer is not None:
-            raise ArgumentError("tokenizer", "None for a folder, which has its own", "one")
+        check(tokenizer is None, "tokenizer", "None for a folder, which has its own", "one")
         model, tokenizer = _loaded(Path(model_or_folder))
     elif tokenizer is None:
         remedy = "GraphTokenizer.from_file reads a tokenizer.json."

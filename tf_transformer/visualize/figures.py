@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
+from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage, check
 
 # Okabe and Ito's colors, which can be distinguished with any color blindness, without black and
 # yellow, which is too pale on white.
@@ -154,8 +154,7 @@ def gradients_figure(norms, *, dark=False):
         ('log', 2)
     """
     lines = {label: np.asarray(line, np.float64) for label, line in norms.items()}
-    if not lines:
-        raise ArgumentError("norms", "at least one line", "an empty dict")
+    check(lines, "norms", "at least one line", "an empty dict")
     for label, line in lines.items():
         if line.ndim != 1 or not line.size or not np.isfinite(line).all() or (line < 0).any():
             expected = "norms of layers, finite and not negative"
@@ -258,8 +257,7 @@ def importance_figure(importance, *, title="importance of heads", dark=False):
         [['0.1', '0.9', '0.4'], ['0.2']]
     """
     grids = {stack: _grid(stack, rows) for stack, rows in importance.items()}
-    if not grids:
-        raise ArgumentError("importance", "at least one stack", "an empty dict")
+    check(grids, "importance", "at least one stack", "an empty dict")
     least = min(np.nanmin(grid) for grid in grids.values())
     most = max(np.nanmax(grid) for grid in grids.values())
     widths = [grid.shape[1] for grid in grids.values()]
@@ -312,10 +310,8 @@ def positions_figure(codes, *, dark=False):
         [0.0, 1.0, 0.0, 0.0, 0.0]
     """
     codes = np.asarray(codes, np.float64)
-    if codes.ndim != 2 or not codes.size:
-        raise ArgumentError("codes", "(positions, width)", f"shape {codes.shape}")
-    if not np.isfinite(codes).all():
-        raise ArgumentError("codes", "finite numbers", "NaN or infinity")
+    check(codes.ndim == 2 and codes.size, "codes", "(positions, width)", f"shape {codes.shape}")
+    check(np.isfinite(codes).all(), "codes", "finite numbers", "NaN or infinity")
     largest = np.abs(codes).max() or 1.0
     with new_figure(9, 3.4, dark=dark) as figure:
         left, right = figure.subplots(1, 2)

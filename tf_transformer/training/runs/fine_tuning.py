@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_transformer.data.batches import prefetched
 from tf_transformer.distribution import current_workers, lost_workers_named, own_rows
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.models.bert.sentence_encoder import TwoTowers
 from tf_transformer.models.bert.text_inputs import pad_segments, special_count
 from tf_transformer.models.sizes import check_vocabulary
@@ -208,8 +208,7 @@ def _check(trained, tokenizer, data, settings):
             "Pass problem_type=None and new_head=True to from_pretrained, or compile the "
             "model with a loss of your own.",
         )
-    if not data.train:
-        raise ArgumentError("data", "texts to train on", "none")
+    check(data.train, "data", "texts to train on", "none")
 
 
 def train_pairs(
@@ -244,8 +243,7 @@ def train_pairs(
         >>> sorted(history.history)
         ['accuracy', 'loss']
     """
-    if len(pairs) < 2:
-        raise ArgumentError("pairs", "at least 2", len(pairs))
+    check(len(pairs) >= 2, "pairs", "at least 2", len(pairs))
     if settings.batch_size < 2 and negatives is None:
         expected = "at least 2, since the other documents of a batch are the negatives"
         raise ArgumentError("batch_size", expected, settings.batch_size)

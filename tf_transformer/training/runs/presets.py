@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tf_transformer.errors import ArgumentError, check_choice, check_types
+from tf_transformer.errors import ArgumentError, check, check_choice, check_types
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.sizes import check_sizes
 from tf_transformer.tokenizers.models import SUBWORDS
@@ -36,8 +36,7 @@ class Settings:
         for expected, holds, names in _RANGES:
             for name in names.split():
                 value = getattr(self, name, None)
-                if value is not None and not holds(value):
-                    raise ArgumentError(name, expected, f"{value!r}")
+                check(value is None or holds(value), name, expected, f"{value!r}")
         for name, choices in (("precision", PRECISIONS), ("subword", SUBWORDS)):
             if hasattr(self, name):
                 check_choice(name, getattr(self, name), choices)
