@@ -44,10 +44,9 @@ class MovingAverage(keras.callbacks.Callback):
     """Replaces the weights with their moving average during validation.
 
     average <- m * average + (1 - m) * weights after every step (Polyak and Juditsky, 1992), kept by
-    the optimizer (`use_ema=True`, m = `ema_momentum`). It replaces the learning rate decay for
-    which a short training has no time; "Attention Is All You Need", section 6.1, averages its last
-    checkpoints instead. Unlike with `keras.callbacks.SwapEMAWeights`, the weights are restored bit
-    for bit.
+    the optimizer (`use_ema=True`, m = `ema_momentum`); "Attention Is All You Need", section 6.1,
+    averages its last checkpoints instead, see `average_weights`. Unlike with
+    `keras.callbacks.SwapEMAWeights`, the weights are restored bit for bit.
 
     Raises:
         ValueError: If the optimizer keeps no average when training begins.
@@ -100,7 +99,7 @@ class BestWeights(keras.callbacks.Callback):
     Args:
         path: str or Path, ends in `.weights.h5`.
         monitor: str, the quantity to minimize; the sum of several if they are joined by `+`.
-        patience: int or None, the number of epochs without improvement before training stops.
+        patience: int or None, epochs without improvement before training stops.
         average: None, or the `MovingAverage` callback, to save the averaged weights.
 
     Raises:

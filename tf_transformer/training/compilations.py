@@ -49,10 +49,11 @@ def count_compilations():
         try:
             tf.profiler.experimental.start(folder, options)
         except tf.errors.AlreadyExistsError as error:
-            raise RuntimeError(
+            message = (
                 "count_compilations: another profiler is running; stop it first (TensorBoard's "
-                "profile_batch, or another count_compilations block)."
-            ) from error
+            )
+            message += "profile_batch, or another count_compilations block)."
+            raise RuntimeError(message) from error
         try:
             yield built
         finally:

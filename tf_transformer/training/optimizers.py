@@ -17,15 +17,13 @@ from tf_transformer.functional.labels import ignore_class_of, real_labels
 def global_gradients(grads):
     """Add up the gradients of all replicas and take the mean over all `Workers`."""
     grads = list(grads)
-    places = [n for n, grad in enumerate(grads) if grad is not None]
     # Sums the repeated rows of an embedding's gradient, which Keras would clip separately.
-    known = [tf.convert_to_tensor(grads[n]) for n in places]
+    known = [tf.convert_to_tensor(grad) for grad in grads if grad is not None]
     context = tf.distribute.get_replica_context()
     if tf.distribute.get_strategy().num_replicas_in_sync > 1 and context is not None:
         known = context.all_reduce(tf.distribute.ReduceOp.SUM, known)
-    for n, grad in zip(places, current_workers().mean(known), strict=True):
-        grads[n] = grad
-    return grads
+    means = iter(current_workers().mean(known))
+    return [None if grad is None else next(means) for grad in grads]
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -211,8 +209,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
     1 is added, and the first update has a nonzero learning rate.
 
     Args:
-        d_model: int, width of the model.
-        warmup_steps: int, steps until the peak.
+        d_model, warmup_steps: ints, width of the model, and steps until the peak.
         scale: float, multiplies the learning rate.
 
     Raises:
@@ -284,9 +281,8 @@ def accumulate_gradients(model, parts):
     """Make each step of `fit` compute the gradient of its batch in parts, one after another.
 
     A step then needs the memory of one part. Parts are weighted by their number of real labels, so
-    losses, gradients, clipping and averages are the same as for the whole batch, except that
-    statistics over rows, as in `BatchNorm`, are computed per part. Keras's
-    `gradient_accumulation_steps` gives all parts the same weight, even if they are mostly padding.
+    losses, gradients, clipping and averages are the same as for the whole batch (in Keras's
+    `gradient_accumulation_steps` they are not), except statistics over rows, as in `BatchNorm`.
 
     Args:
         model: compiled `keras.Model` whose loss is a mean over real labels, such as

@@ -34,12 +34,10 @@ class FineTuning(Settings):
     Devlin et al. 2019, section 4.1 and appendix A.3, with layer-wise learning rates.
 
     Args:
-        epochs: int, passes over the training texts.
-        batch_size: int, texts per step.
+        epochs, batch_size: ints, passes over the training texts, and texts per step.
         learning_rate: float, the peak rate, used for the head.
         warmup_share: float in [0, 1], the share of all steps in which the rate rises.
-        layer_decay: float in (0, 1], see `LayerwiseAdamW`.
-        weight_decay: float, see `LayerwiseAdamW`.
+        layer_decay, weight_decay: floats, see `LayerwiseAdamW`.
         max_length: int, the maximum number of tokens; longer texts are truncated.
         seed: int, seed for the order of the texts. Head and dropout depend on the seed set when the
             model was created: `keras.utils.set_random_seed`.
@@ -116,17 +114,11 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     )
     accumulate_gradients(model, settings.accumulate)
     train = own_rows(text_batches(tokenizer, data.train, settings, shuffle=True))
-    validation = None
-    if data.validation:
-        validation = own_rows(text_batches(tokenizer, data.validation, settings))
+    rows = data.validation
+    validation = own_rows(text_batches(tokenizer, rows, settings)) if rows else None
+    fit_options |= {"epochs": settings.epochs, "shuffle": False}  # the data set shuffles
     with lost_workers_named():
-        return model.fit(
-            train,
-            epochs=settings.epochs,
-            validation_data=validation,
-            shuffle=False,  # the data set shuffles
-            **fit_options,
-        )
+        return model.fit(train, validation_data=validation, **fit_options)
 
 
 def text_batches(tokenizer, rows, settings, shuffle=False):
@@ -194,20 +186,16 @@ def _check(trained, tokenizer, data, settings):
         expected = f"1 with a {kind}, whose other losses are not means over labels"
         raise ArgumentError("accumulate", expected, settings.accumulate)
     if model.config.labels != data.labels:
-        raise ArgumentError(
-            "labels",
-            f"those of the data, {data.labels}",
-            f"those of the model, {model.config.labels}",
-            "Pass them to from_pretrained(..., labels=...).",
-        )
+        got = f"those of the model, {model.config.labels}"
+        remedy = "Pass them to from_pretrained(..., labels=...)."
+        raise ArgumentError("labels", f"those of the data, {data.labels}", got, remedy)
     if model.config.answers != "softmax":
-        raise ArgumentError(
-            "problem_type",
-            "single_label_classification, or None, since each text of the data has one class",
-            f"{model.config.problem_type!r}",
-            "Pass problem_type=None and new_head=True to from_pretrained, or compile the "
-            "model with a loss of your own.",
+        expected = "single_label_classification, or None, since each text of the data has one class"
+        remedy = (
+            "Pass problem_type=None and new_head=True to from_pretrained, or compile the model "
         )
+        remedy += "with a loss of your own."
+        raise ArgumentError("problem_type", expected, f"{model.config.problem_type!r}", remedy)
     check(data.train, "data", "texts to train on", "none")
 
 

@@ -223,9 +223,8 @@ class Run:
         path = self.folder / "best.weights.h5"
         if not path.is_file():
             remedy = f"Resume with tf-transformer {self.command} --resume {self.folder}"
-            raise MissingFileError(
-                "path", "the weights of a finished epoch", "none", remedy, place=path
-            )
+            expected = "the weights of a finished epoch"
+            raise MissingFileError("path", expected, "none", remedy, place=path)
         tokenizer = Tokenizer.load(self.tokenizer_path)
         self._check_sizes(path, tokenizer.vocab_size)
         model = self.new_model(tokenizer)
@@ -261,7 +260,7 @@ class Run:
 
 
 class TrainingRun(Run):
-    """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
+    """A folder with a training run of a `Transformer`; to train it and load its model, see `Run`.
 
     run.json            settings and data, everything needed to start over
     architecture.json   the parts of the model, if they are not the paper's
@@ -269,8 +268,6 @@ class TrainingRun(Run):
     best.weights.h5     averaged weights of the epoch with the lowest validation loss per token
     checkpoints/        everything needed to resume
     history.csv         loss, loss per token and accuracy of every epoch
-
-    To train it, open it again and load its model: see `Run`.
 
     Args:
         folder: str or Path.
@@ -362,10 +359,8 @@ class TrainingRun(Run):
 
     def schedule(self, total_steps):
         """Return the learning rate schedule of the paper."""
-        preset = self.preset
-        return InverseSquareRootSchedule(
-            preset.d_model, preset.warmup_steps, preset.learning_rate_scale
-        )
+        sizes = self.preset.d_model, self.preset.warmup_steps
+        return InverseSquareRootSchedule(*sizes, self.preset.learning_rate_scale)
 
     def _optimizer(self, schedule):
         """Adam of the paper, which also averages the weights."""
