@@ -78,6 +78,15 @@ def check_types(settings):
             raise ArgumentError(field.name, kinds, f"{value!r}")
 
 
+def check_ranges(settings, ranges):
+    """Check the types of a dataclass, and each `(expected, holds, names)` of fields with a value."""
+    check_types(settings)
+    for expected, holds, names in ranges:
+        for name in names.split():
+            value = getattr(settings, name, None)
+            check(value is None or holds(value), name, expected, f"{value!r}")
+
+
 def did_you_mean(value, choices):
     """A suggestion of the closest choice, or "" if none is close."""
     close = difflib.get_close_matches(str(value), map(str, choices), 1)

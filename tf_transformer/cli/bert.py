@@ -18,6 +18,7 @@ from tf_transformer.cli.arguments import (
     start_training,
     write_result,
 )
+from tf_transformer.data.readers import check_plain_text, read_tsv, text_of_line
 from tf_transformer.errors import ArgumentError, MissingFileError, check
 
 # The options of `FineTuning` and their defaults, repeated since importing it takes seconds.
@@ -101,8 +102,8 @@ def _before_training(options):
     keras.utils.set_random_seed(settings.seed)  # of the new head
     changes = given(options, ("pooler_activation",))
     if options.dropout is not None:
-        changes["hidden_dropout_prob"] = options.dropout
-        changes["attention_probs_dropout_prob"] = options.dropout
+        rates = "hidden_dropout_prob", "attention_probs_dropout_prob"
+        changes |= dict.fromkeys(rates, options.dropout)
     tokenizer = bert.read_tokenizer(options.model)
     kind = bert.BertWithExits if has_exits else bert.BertForSequenceClassification
     # The new head is for classes, regardless of the checkpoint's head.
@@ -260,8 +261,6 @@ def _train_pairs(options):
     for name, least in (("hard_negatives", 0), ("batch_size", 2)):
         check(getattr(options, name) >= least, name, f"at least {least}", getattr(options, name))
     check(options.temperature > 0, "temperature", "a number above 0", options.temperature)
-    from tf_transformer.data.readers import read_tsv
-
     train = read_tsv(options.train, "--train")
     if options.validation:
         validation = read_tsv(options.validation, "--validation")
@@ -366,7 +365,6 @@ def _add_encoder_arguments(parser):
 def _embed(options):
     """encode every line of standard input or of a file as a vector, into an .npy file"""
     from tf_transformer.data.files import check_replaceable, replacing
-    from tf_transformer.data.readers import check_plain_text, text_of_line
 
     if options.vectors_dtype and not options.index:
         raise ArgumentError("--vectors-dtype", "--index as well", "none")
@@ -436,7 +434,6 @@ def _search(options):
 
 
 def _vectors(path):
-    """Return the memory-mapped vectors of an .npy file."""
     from tf_transformer.data.files import map_array
 
     try:

@@ -19,6 +19,7 @@ from tf_transformer.cli.arguments import (
     require,
 )
 from tf_transformer.cli.inference import score
+from tf_transformer.data.readers import check_plain_text, text_of_line
 from tf_transformer.errors import ArgumentError, MissingFileError, check
 
 SENTENCES = {
@@ -100,7 +101,6 @@ def _export(options):
 
 
 def _export_published(options):
-    """Write the SavedModel of a published model."""
     require("bert", "safetensors")
     from tf_transformer.data.files import check_replaceable
     from tf_transformer.export import TextGenerator
@@ -193,7 +193,6 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
 
 
 def _scored(translator, pairs, language):
-    """Return the scores of a translator, and print them."""
     scores = score(translator, pairs, language)
     print(f"BLEU {scores['bleu']}  {scores['bleu_signature']}")
     print(f"chrF {scores['chrf']}  {scores['chrf_signature']}")
@@ -338,8 +337,6 @@ def _of_bert(folder):
 
 
 def _lines(path):
-    from tf_transformer.data.readers import check_plain_text, text_of_line
-
     check_plain_text(path, "--examples")
     with open(path, "rb") as file:
         lines = [text_of_line(line, first=n == 0).strip() for n, line in enumerate(file)]

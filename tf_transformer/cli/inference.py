@@ -26,7 +26,7 @@ from tf_transformer.cli.arguments import (
     sampling_options,
     show_progress,
 )
-from tf_transformer.data.readers import one_line
+from tf_transformer.data.readers import check_plain_text, one_line, text_of_line
 from tf_transformer.errors import ArgumentError, MissingFileError, check
 
 _OF_MODEL = ("max_new_tokens", "stop", *LANGUAGES)
@@ -110,8 +110,6 @@ def _translate(options):
     if options.output and options.n_best:
         raise ArgumentError("--n-best", "no --output, since it goes to standard output")
     sampling = sampling_options(options)
-    from tf_transformer.data.readers import check_plain_text
-
     file = options.file
     if file is not None:
         check_plain_text(file, "--file")
@@ -164,7 +162,6 @@ def _translate_published(options, sampling):
 
 
 def _print_translations(translator, chunks, n_best, most, *, beam=False, sample=None):
-    """Print the translations of texts, and warn about texts that are too long for the model."""
     from tf_transformer.export import n_best_translations, translate_texts
 
     done = 0
@@ -186,7 +183,6 @@ def _print_translations(translator, chunks, n_best, most, *, beam=False, sample=
 
 
 def _translate_to_file(translator, source, target, most, **how):
-    """Run `translate_file`, showing its progress on a terminal."""
     from tf_transformer.export import translate_file
 
     def progress(lines, share):
@@ -210,7 +206,6 @@ def _warn(most, first, counts):
 
 
 def _translate_by_litert(lite, options):
-    """Translate greedily, line by line."""
     if options.beam or options.n_best or options.sample or options.output:
         expected = "a SavedModel for --beam, --n-best, --sample and --output"
         got = f"the output of litert, which decodes greedily: {options.model}"
@@ -224,8 +219,6 @@ def _translate_by_litert(lite, options):
 
 
 def _chunks(lines, size):
-    from tf_transformer.data.readers import text_of_line
-
     chunk = []
     for number, line in enumerate(lines):
         chunk.append(text_of_line(line, first=number == 0))

@@ -236,7 +236,6 @@ def _numbers(argument, numbers, count):
 
 
 def _rebuilt(model, sizes):
-    """Create a model of the same class with these sizes."""
     config = model.get_config()
     if isinstance(model, Transformer):
         numbers = tuple(len(layers) for layers in sizes.values())

@@ -20,20 +20,21 @@ from tf_transformer.errors import (
     check,
     check_choice,
     check_fields,
+    check_ranges,
     check_types,
 )
 from tf_transformer.json_text import parse_json
 
 __all__ = ["Distil", "Prune", "Quantize", "Recipe"]
 
-# Settings, what is expected of them, and whether a value is that.
+# What is expected of a number, whether one is that, and the settings for which it must hold.
 _RANGES = (
-    (("epochs", "rounds"), "at least 1", lambda x: x >= 1),
-    (("learning_rate",), "a positive number", lambda x: x is None or x > 0),
-    (("temperature",), "a number above 0", lambda x: x > 0),
-    (("hidden_states",), "at least 0", lambda x: x >= 0),
-    (("soft_targets",), "a number in [0, 1]", lambda x: 0 <= x <= 1),
-    (("heads", "units"), "a share in [0, 1)", lambda x: 0 <= x < 1),
+    ("at least 1", lambda x: x >= 1, "epochs rounds"),
+    ("a positive number", lambda x: x > 0, "learning_rate"),
+    ("a number above 0", lambda x: x > 0, "temperature"),
+    ("at least 0", lambda x: x >= 0, "hidden_states"),
+    ("a number in [0, 1]", lambda x: 0 <= x <= 1, "soft_targets"),
+    ("a share in [0, 1)", lambda x: 0 <= x < 1, "heads units"),
 )
 
 
@@ -43,10 +44,7 @@ class Step:
     name = property(lambda self: type(self).__name__.lower())
 
     def __post_init__(self):
-        check_types(self)
-        for names, expected, holds in _RANGES:
-            own = (name for name in names if hasattr(self, name))
-            check_fields(self, *((name, expected, holds(getattr(self, name))) for name in own))
+        check_ranges(self, _RANGES)
 
     def rehearse(self, model):
         """Return a model of the later size, untrained, to find errors beforehand."""

@@ -43,9 +43,8 @@ class Buckets:
     """Base class of batches whose rows are padded to the first bucket length that fits.
 
     All batches of a bucket have the same shape (B, L); the last one is filled with padding rows.
-    The order of epoch e depends only on `seed` and e, so that an interrupted run can resume at any
-    step with the same batches. For `dataset`, a subclass defines `parts`: names, in the structure
-    of a batch.
+    The order of epoch e depends only on `seed` and e, so that a run can resume at any step. For
+    `dataset`, a subclass defines `parts`: names, in the structure of a batch.
 
     Args:
         sizes: ints, the length of each row.
@@ -155,16 +154,7 @@ class BucketedBatches(Buckets):
     parts = (("source", "target_in"), "target_out")
 
     def __init__(
-        self,
-        sources,
-        targets,
-        *,
-        start_id,
-        end_id,
-        lengths,
-        tokens_per_batch,
-        seed=0,
-        pad_id=0,
+        self, sources, targets, *, start_id, end_id, lengths, tokens_per_batch, seed=0, pad_id=0
     ):
         if len(sources) != len(targets):
             got = f"{len(sources)} sources and {len(targets)} targets"
@@ -223,8 +213,7 @@ class LanguageModelBatches(Buckets):
             which losses leave out, and ids 0, after all tokens, where it changes no other output.
 
     Raises:
-        ValueError: If there are no documents, one contains padding, or the bucket lengths do not
-            increase.
+        ValueError: If there are no documents, one contains padding, or the lengths do not increase.
 
     Example:
         >>> options = {"start_id": 1, "end_id": 2, "lengths": (3,), "tokens_per_batch": 6}

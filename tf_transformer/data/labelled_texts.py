@@ -89,7 +89,7 @@ def read_labelled_tsv(train, validation=None, test=None):
         (('0', '1'), 100)
     """
     files = {"train": train, "validation": validation, "test": test}
-    parts = [None if path is None else _read_lines(path, name) for name, path in files.items()]
+    parts = [path and _read_lines(path, name) for name, path in files.items()]
     labels = tuple(sorted({label for label, _ in parts[0]}))
     check(len(labels) >= 2, "train", f"at least two classes in {train}", labels)
     for (name, path), lines in zip(files.items(), parts, strict=True):

@@ -143,9 +143,8 @@ def _check_lengths(path):
 class ShardedBatches:
     """Prepared pairs, grouped by length, as a `tf.data` pipeline for `model.fit`.
 
-    Like `BucketedBatches`, but with two shards in memory at a time. Pairs are assigned to shards at
-    random, and each epoch shuffles the shards, the pairs of a shard and its batches, depending only
-    on `seed` and the epoch.
+    Like `BucketedBatches`, but with two shards in memory at a time. Each epoch shuffles the shards,
+    the pairs of a shard and its batches, depending only on `seed` and the epoch.
 
     Args:
         pairs: `PreparedPairs`.

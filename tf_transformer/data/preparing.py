@@ -164,9 +164,9 @@ def prepare_pairs(
 ):
     """Turn sentence pairs into shards of token ids that `TrainingRun` reads one at a time.
 
-    The memory needed does not grow with the data. The files are read twice: first to check every
-    line and to draw the held-out sets and a sample for the vocabulary, then to write ids. The same
-    call resumes after an interruption. The result does not depend on `workers`. Returns the path.
+    The memory needed does not grow with the data: the files are read twice, first to draw the
+    held-out sets and a sample for the vocabulary. The same call resumes after an interruption. The
+    result does not depend on `workers`. Returns the path.
 
     prepared.json       the manifest, for `PreparedPairs`
     tokenizer.json      the joint vocabulary

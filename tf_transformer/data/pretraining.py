@@ -39,10 +39,9 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
         ValueError: If there are fewer than two documents or none has two sentences, or if
             `max_tokens` is below 2.
 
-    Differs from the published code, which assumes long documents. There, a sentence without a
-    successor always gets label 1; here it gets no pair, so that half of the labels are 0. There,
-    random sentences fill the limit, so that the length of a short document reveals the label; here
-    they have as many tokens as the sentences they replace.
+    Differs from the published code, which assumes long documents: a sentence without a successor
+    gets no pair instead of label 1, so that half of the labels are 0; random sentences have as many
+    tokens as those they replace instead of filling the limit, so that lengths reveal no label.
 
     Example:
         >>> documents = [[[5], [6, 7]], [[8], [9], [8]]]
@@ -161,17 +160,15 @@ def mask_tokens(ids, may_mask, seed, *, mask_id, random_ids, continues_word=None
 
     Devlin et al. 2019, section 3.1, task 1, and appendix A.1: of the n tokens of a text that may
     be masked, max(1, round(rate n)) are chosen; of these 80 % become [MASK], 10 % a random token
-    and 10 % stay unchanged. With `continues_word`, whole words are chosen in random order, and
-    words longer than the remaining number of tokens are skipped: the authors'
-    `--do_whole_word_mask`. The replacement is drawn independently for each token.
+    and 10 % stay unchanged, independently. With `continues_word`, whole words are chosen, without
+    those longer than the remaining number of tokens: the authors' `--do_whole_word_mask`.
 
     Args:
         ids: integer tensor (B, T).
         may_mask: bool tensor (B, T), False at padding and special tokens.
         seed: int tensor (2,). The same seed gives the same masks.
         mask_id: int, id of [MASK].
-        random_ids: integer tensor (N,), the tokens that random tokens are drawn from: the
-            vocabulary without special tokens.
+        random_ids: integer tensor (N,), the vocabulary without special tokens.
         continues_word: None if every token is a word; or bool tensor (B, T), True at tokens that
             belong to the same word as the previous token ("##ing").
         rate: float in (0, 1), the share of tokens to choose.

@@ -160,8 +160,7 @@ _REVERSED = {"zh-en": "en-zh", "fr-en": "en-fr"}
 def load_corpus(name):
     """Read the pairs `(source, target)` of an included corpus from Tatoeba (CC-BY 2.0 FR).
 
-    Many sentences appear in several pairs with different translations: split the pairs with
-    `split_pairs` to keep test sentences out of training.
+    Many sentences appear in several pairs: `split_pairs` keeps test sentences out of training.
 
     Args:
         name: "en-zh" (29,155 pairs), "en-fr" (25,000 short pairs), or "zh-en" or "fr-en", the same

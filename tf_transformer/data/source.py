@@ -221,10 +221,10 @@ class Split:
 def split_pairs(pairs, test_share=0.04, validation_share=0.02):
     """Return a `Split` of pairs in which no sentence, on either side, is in two of the sets.
 
-    Pairs that share a sentence, directly or through other pairs, form a group; each group goes as a
-    whole to one set, chosen by a hash of its text. Sentences that differ only in case, width
-    (Unicode NFKC) or whitespace count as equal. The result depends only on the set of pairs, not
-    on a seed, the order of the pairs, or which language is the source. Each list keeps their order.
+    Pairs that share a sentence, directly or through other pairs, form a group, which goes to one
+    set, chosen by a hash of its text. Sentences that differ only in case, width (Unicode NFKC) or
+    whitespace count as equal. The result depends only on the set of pairs, not on their order or on
+    which language is the source. Each list keeps their order.
 
     Args:
         pairs: iterable of `(source, target)` pairs of strings.
@@ -326,8 +326,8 @@ def group_references(pairs):
         pairs: iterable of `(source, target)` pairs of strings.
 
     Returns:
-        `(sources, references)`: the list of distinct sources in order of first appearance, and
-        for each the list of its distinct targets.
+        `(sources, references)`: distinct sources in order of first appearance, and for each the
+        list of its distinct targets.
 
     Example:
         >>> group_references([("Hi.", "嗨。"), ("Run.", "跑。"), ("Hi.", "你好。")])

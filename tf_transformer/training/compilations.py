@@ -64,7 +64,6 @@ def count_compilations():
 
 
 def _events(folder):
-    """Yield the names of all events of a profile."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     for path in Path(folder).rglob("*.xplane.pb"):

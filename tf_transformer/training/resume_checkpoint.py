@@ -71,9 +71,8 @@ def resumable_fit(
         ConnectionError: If one of several workers is lost.
         ArgumentError: On all workers, if they do not share the folder, or differ in epochs, steps
             or model.
-        ValueError: If the loss is not finite, see `StopOnNaN`; if all checkpoints are damaged, or
-            they belong to a different model or other data; if an optimizer of Keras would leave
-            several workers with different weights.
+        ValueError: If the loss is not finite, see `StopOnNaN`; if all checkpoints are damaged or
+            belong to a different model or other data; if an optimizer of Keras has several workers.
 
     Example:
         >>> from tf_transformer.data import LanguageModelBatches
@@ -329,7 +328,6 @@ def _read(path):
 
 
 def _state(text):
-    """Parse and check `state`."""
     state = parse_json(text)
     counts = {name: operator.index(state[name]) for name in ("epoch", "step", "wait")}
     if min(counts.values()) < 0 or not isinstance(state["monitor"], str):

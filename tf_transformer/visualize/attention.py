@@ -331,7 +331,6 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
 
 
 def _loaded(folder):
-    """Return the model of a folder and its tokenizer."""
     if (folder / DESCRIPTION).is_file():
         return load_transformer(folder)
     if (folder / "run.json").is_file():

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tf_transformer.errors import ArgumentError, check, check_choice, check_types
+from tf_transformer.errors import ArgumentError, check_choice, check_ranges
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.sizes import check_sizes
 from tf_transformer.tokenizers.models import SUBWORDS
@@ -32,11 +32,7 @@ class Settings:
     """Immutable training settings, checked when created."""
 
     def __post_init__(self):
-        check_types(self)
-        for expected, holds, names in _RANGES:
-            for name in names.split():
-                value = getattr(self, name, None)
-                check(value is None or holds(value), name, expected, f"{value!r}")
+        check_ranges(self, _RANGES)
         for name, choices in (("precision", PRECISIONS), ("subword", SUBWORDS)):
             if hasattr(self, name):
                 check_choice(name, getattr(self, name), choices)

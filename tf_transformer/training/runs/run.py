@@ -182,7 +182,6 @@ class Run:
             return self._finish()
 
     def _both_batches(self, tokenizer):
-        """Return the training and validation batches."""
         return [self.batches(tokenizer, part) for part in self.parts]
 
     def compiled_model(self, tokenizer, total_steps):
@@ -232,7 +231,6 @@ class Run:
         return model
 
     def _check_sizes(self, path, vocab_size):
-        """Refuse sizes of a model far beyond the weights in a file."""
         self.preset.check_sizes(path, vocab_size)
 
     def _write_tokenizer(self, tokenizer, model):
@@ -341,7 +339,6 @@ class TrainingRun(Run):
         return train_subwords(self.preset.subword, texts, self.preset.vocab_size)
 
     def _both_batches(self, tokenizer):
-        """Return the training batches, with repeated short pairs, and the validation batches."""
         train = self.batches(tokenizer, self.split.train, self.preset.short_repeats)
         return train, self.batches(tokenizer, self.split.validation)
 
@@ -369,7 +366,6 @@ class TrainingRun(Run):
         return FusedAdam(schedule, **adam, use_ema=True, ema_momentum=momentum)
 
     def _loss_and_metrics(self):
-        """The loss of the paper."""
         smoothing = self.preset.label_smoothing
         return SmoothedCrossentropy(smoothing), [MaskedAccuracy(), TokenCrossentropy(smoothing)]
 
