@@ -73,10 +73,8 @@ class Workers:
 
         Reads the environment variable TF_CONFIG: JSON with `cluster`, `{"worker": [addresses]}`,
         and `task`, `{"type": "worker", "index": number}`. Call it before TensorFlow computes
-        anything; it returns when all processes are connected.
-
-        Raises:
-            ValueError: If TF_CONFIG is missing or has another form.
+        anything; it returns when all processes are connected. Raises a ValueError if TF_CONFIG is
+        missing or has another form.
         """
         global _current
         index, count = _task(os.environ.get("TF_CONFIG"))
@@ -322,16 +320,14 @@ def _task(text):
 def start_distribution(kind="auto"):
     """Connect what trains together; return the context manager to create and train a model in.
 
-    Call it before TensorFlow computes anything.
+    Call it before TensorFlow computes anything. Raises a ValueError if the kind is unknown,
+    TF_CONFIG has another form, or there is no TPU.
 
     Args:
         kind: "none"; "mirrored", all GPUs of this machine (`tf.distribute.MirroredStrategy`);
             "workers", the processes that TF_CONFIG names, see `Workers`; "tpu", the TPU that
             `TPUClusterResolver` finds; or "auto": workers if TF_CONFIG names several, mirrored if
             there are several GPUs, otherwise none.
-
-    Raises:
-        ValueError: If the kind is unknown, TF_CONFIG has another form, or there is no TPU.
 
     Example:
         >>> with start_distribution("none"):
@@ -397,15 +393,13 @@ def own_rows(dataset, workers=None, replicas=None):
 
     Together the workers have every row once, the same number of steps and equal shapes. Rows of
     padding also make the share divisible by the replicas of a strategy, which Keras needs. Losses
-    and metrics of this library leave out their labels.
+    and metrics of this library leave out their labels. Returns a `tf.data.Dataset` of the same
+    structure, with R ceil(B / W / R) rows.
 
     Args:
         dataset: `tf.data.Dataset` of `(x, y)`, `(x, y, sample_weight)` or only x, as for `fit`.
         workers: None for the current ones, or `Workers`.
         replicas: None for the number in the current strategy, or int.
-
-    Returns:
-        `tf.data.Dataset` of the same structure, with R ceil(B / W / R) rows.
 
     Example:
         >>> from tf_transformer.distribution import Workers

@@ -79,7 +79,7 @@ def check_types(settings):
 
 
 def check_ranges(settings, ranges):
-    """Check the types of a dataclass, and each `(expected, holds, names)` of fields with a value."""
+    """Check the types of a dataclass, and `(expected, holds, names)` of those not None."""
     check_types(settings)
     for expected, holds, names in ranges:
         for name in names.split():

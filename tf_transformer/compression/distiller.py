@@ -60,6 +60,7 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
     Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2: the student is trained
     on the teacher's beam search output instead of the references. After an interruption, the same
     call resumes. Use a folder for one teacher only, since the files do not name the teacher.
+    Returns a list of `(source, translation)`, without empty translations.
 
     Args:
         translate: function, list of str -> list of str of the same length, such as a `Translator`
@@ -68,9 +69,6 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
         folder: str or Path, created if missing.
         part_size: int, sources per file; an interruption loses the work on one file.
         progress: None, or a function called with the number of finished sources.
-
-    Returns:
-        list of `(source, translation)`; sources with an empty translation are left out.
 
     Raises:
         ValueError: If `part_size` is below 1, the folder has translations of other sources, or

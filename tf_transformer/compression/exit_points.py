@@ -41,6 +41,8 @@ def exit_points(model, batches, thresholds=None):
     """Measure thresholds of early exit on texts, ideally like those the model will be used for.
 
     The model runs only once; the results for each threshold follow from the logits of all exits.
+    Returns a list of `ExitPoint`, in the order of the thresholds. Raises a ValueError if the model
+    has no exits, there is no batch, or labels are not class numbers.
 
     Args:
         model: built `BertWithExits`.
@@ -48,12 +50,6 @@ def exit_points(model, batches, thresholds=None):
             not used in training.
         thresholds: list of `(patience, entropy)`. None: no early exit, then each patience, then
             entropies at equal shares of the measured values, in gaps wider than rounding errors.
-
-    Returns:
-        list of `ExitPoint`, in that order.
-
-    Raises:
-        ValueError: If the model has no exits, there is no batch, or labels are not class numbers.
 
     Example:
         >>> from tf_transformer.bert import BertConfig, BertWithExits
@@ -119,7 +115,8 @@ def choose_exit(points, *, accuracy=None, layers=None, changed=None):
     """Choose a threshold for a given accuracy, speed or share of changed answers.
 
     On a few hundred texts, `changed` is a better guide than accuracy, where early exits that are
-    correct by chance hide as many that are wrong; it needs no labels.
+    correct by chance hide as many that are wrong; it needs no labels. Raises a ValueError if not
+    exactly one of the three is given, or no point reaches it.
 
     Args:
         points: list of `ExitPoint`, from `exit_points`.
@@ -128,12 +125,6 @@ def choose_exit(points, *, accuracy=None, layers=None, changed=None):
             this mean number of layers.
         changed: None, or float in [0, 1]: the point with the fewest layers that changes at most
             this share of answers.
-
-    Returns:
-        `ExitPoint`.
-
-    Raises:
-        ValueError: If not exactly one of the three is given, or no point reaches it.
 
     Example:
         >>> whole = ExitPoint(None, 0.0, accuracy=0.92, layers=12.0, changed=0.0)

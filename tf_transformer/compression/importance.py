@@ -215,18 +215,15 @@ def _some(examples):
 def least_important(importance, share, *, relative=True):
     """Choose the least important heads or units of a whole model, but one of each layer.
 
+    Returns a dict, name -> {layer: list of numbers}, for `pruned`. Raises a ValueError if the share
+    is out of range, or too large for each layer to keep one.
+
     Args:
         importance: dict, name -> list with a float array (N,) for each layer, from
             `head_importance` or `unit_importance`.
         share: float in [0, 1), the share of all heads to choose.
         relative: bool, whether to divide the importance by its Euclidean norm in each layer, so
             that layers can be compared; Michel et al. 2019, section 4.1.
-
-    Returns:
-        dict, name -> {layer: list of numbers}, for `pruned`.
-
-    Raises:
-        ValueError: If the share is out of range, or too large for each layer to keep one.
 
     Example:
         >>> importance = {"encoder": [np.array([3.0, 1.0, 2.0]), np.array([0.3, 0.1])]}
@@ -258,7 +255,8 @@ def least_important(importance, share, *, relative=True):
 def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by="gradient"):
     """Remove the least important heads and inner units in steps, training after each step.
 
-    Michel et al. 2019, section 4: the importance is measured again before each step.
+    Michel et al. 2019, section 4: the importance is measured again before each step. Returns the
+    smaller model after the last training.
 
     Args:
         model: compiled `Transformer` or BERT model; it does not change.
@@ -267,9 +265,6 @@ def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by=
         heads, units: floats in [0, 1), the total share of heads, and of inner units, to remove.
         steps: int, the number of times to remove and train.
         by: see `head_importance`; for units, "gradient" or "ablation".
-
-    Returns:
-        The smaller model after the last training.
 
     Raises:
         ValueError: If both shares are 0 or `steps` is below 1; see also `head_importance`,

@@ -116,16 +116,14 @@ def pruned(model, *, heads=None, units=None, layers=None):
 
     The kernels are cut: the results equal those of the original with the outputs of these heads and
     units multiplied by 0. `fit`, `save`, `save_pretrained` and the exporters work as usual. Michel
-    et al. 2019, "Are Sixteen Heads Really Better than One?", section 3.
+    et al. 2019, "Are Sixteen Heads Really Better than One?", section 3. Returns a new model, not
+    compiled.
 
     Args:
         model: built `Transformer` or BERT model; it does not change.
         heads, units: None, or dict: "encoder", "decoder" or for heads "cross" -> {layer: numbers of
             the heads or units to remove}.
         layers: None, or dict: "encoder" or "decoder" -> numbers of the layers to remove.
-
-    Returns:
-        A new model, not compiled.
 
     Raises:
         ValueError: If the model has adapters; if a layer, head or unit does not exist, a layer

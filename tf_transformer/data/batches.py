@@ -44,7 +44,8 @@ class Buckets:
 
     All batches of a bucket have the same shape (B, L); the last one is filled with padding rows.
     The order of epoch e depends only on `seed` and e, so that a run can resume at any step. For
-    `dataset`, a subclass defines `parts`: names, in the structure of a batch.
+    `dataset`, a subclass defines `parts`: names, in the structure of a batch. Raises a ValueError
+    if the bucket lengths do not increase.
 
     Args:
         sizes: ints, the length of each row.
@@ -54,9 +55,6 @@ class Buckets:
         tokens_per_batch: int; a bucket's batch has tokens_per_batch / L rows, at least 1.
         seed: int, seed for shuffling.
         fills: None for 0, or ints, the value of padding rows in each of the arrays.
-
-    Raises:
-        ValueError: If the bucket lengths do not increase.
 
     Example:
         >>> rows = np.array([[5, 6], [7, 0]])
@@ -203,7 +201,8 @@ class LanguageModelBatches(Buckets):
 
     A start and an end token are added to each document, which is then cut into blocks of the
     largest length; the last one may be shorter. Labels are the tokens shifted by one, so every
-    token but the start is predicted once. See `Buckets` for the batches.
+    token but the start is predicted once. See `Buckets` for the batches. Raises a ValueError if
+    there are no documents, one contains padding, or the lengths do not increase.
 
     Args:
         documents: list of lists of int token ids, without start or end.
@@ -211,9 +210,6 @@ class LanguageModelBatches(Buckets):
         lengths, tokens_per_batch, seed: see `Buckets`.
         pad_id: int, the model's `pad_id`; or None if it has none, as GPT-2: labels then have -100,
             which losses leave out, and ids 0, after all tokens, where it changes no other output.
-
-    Raises:
-        ValueError: If there are no documents, one contains padding, or the lengths do not increase.
 
     Example:
         >>> options = {"start_id": 1, "end_id": 2, "lengths": (3,), "tokens_per_batch": 6}

@@ -144,14 +144,12 @@ class ShardedBatches:
     """Prepared pairs, grouped by length, as a `tf.data` pipeline for `model.fit`.
 
     Like `BucketedBatches`, but with two shards in memory at a time. Each epoch shuffles the shards,
-    the pairs of a shard and its batches, depending only on `seed` and the epoch.
+    the pairs of a shard and its batches, depending only on `seed` and the epoch. Raises a
+    ValueError if no pair fits, or, while reading, a shard is damaged.
 
     Args:
         pairs: `PreparedPairs`.
         start_id, end_id, lengths, tokens_per_batch, seed: see `BucketedBatches`.
-
-    Raises:
-        ValueError: If no pair fits, or, while reading, a shard is damaged.
 
     Example:
         >>> from tf_transformer.data import PairSource, prepare_pairs

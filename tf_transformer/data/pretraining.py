@@ -80,14 +80,12 @@ def text_blocks(documents, max_tokens):
     """Yield texts of whole sentences, lists of token ids, for masked language modeling only.
 
     Liu et al. 2019, "RoBERTa", section 4.2, "DOC-SENTENCES": as many sentences as fit, all from the
-    same document. A sentence longer than the limit is split.
+    same document. A sentence longer than the limit is split. Raises a ValueError if `max_tokens` is
+    below 1.
 
     Args:
         documents: same as in `sentence_pairs`.
         max_tokens: int, the maximum number of tokens of a text, at least 1.
-
-    Raises:
-        ValueError: If `max_tokens` is below 1.
 
     Example:
         >>> list(text_blocks([[[5], [6, 7], [8]], [[9, 9, 9, 9]]], 3))

@@ -161,13 +161,11 @@ def load_corpus(name):
     """Read the pairs `(source, target)` of an included corpus from Tatoeba (CC-BY 2.0 FR).
 
     Many sentences appear in several pairs: `split_pairs` keeps test sentences out of training.
+    Raises a ValueError if there is no corpus of that name.
 
     Args:
         name: "en-zh" (29,155 pairs), "en-fr" (25,000 short pairs), or "zh-en" or "fr-en", the same
             pairs in the other direction.
-
-    Raises:
-        ValueError: If there is no corpus of that name.
 
     Example:
         >>> load_corpus("en-zh")[0]

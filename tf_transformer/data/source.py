@@ -224,14 +224,12 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
     Pairs that share a sentence, directly or through other pairs, form a group, which goes to one
     set, chosen by a hash of its text. Sentences that differ only in case, width (Unicode NFKC) or
     whitespace count as equal. The result depends only on the set of pairs, not on their order or on
-    which language is the source. Each list keeps their order.
+    which language is the source. Each list keeps their order. Raises a ValueError if a share is
+    negative, or the shares leave nothing for training.
 
     Args:
         pairs: iterable of `(source, target)` pairs of strings.
         test_share, validation_share: floats in [0, 1), the shares of the groups for these sets.
-
-    Raises:
-        ValueError: If a share is negative, or the shares leave nothing for training.
 
     Example:
         >>> pairs = [(f"a {n}", f"b {n}") for n in range(1000)] + [("a 7", "b seven")]
@@ -295,14 +293,12 @@ def pairs_without(pairs, held_out):
 def split_documents(documents, validation_share):
     """Split documents into lists `(train, validation)` that share no document, in their order.
 
-    The set of a document depends only on its text, without case, width and whitespace.
+    The set of a document depends only on its text, without case, width and whitespace. Raises a
+    ValueError if the share is outside (0, 1), or a set is empty for lack of documents.
 
     Args:
         documents: iterable of lists of strings, the sentences of each document.
         validation_share: float in (0, 1), the share of the documents that goes to validation.
-
-    Raises:
-        ValueError: If the share is outside (0, 1), or a set is empty for lack of documents.
 
     Example:
         >>> train, validation = split_documents([[f"Text {n}."] for n in range(100)], 0.1)

@@ -94,16 +94,14 @@ class BestWeights(keras.callbacks.Callback):
     """Saves the weights of the best epoch and stops training when there is no improvement.
 
     `keras.callbacks.ModelCheckpoint` and `EarlyStopping` in one, so that the two cannot disagree.
-    Files are replaced atomically, and the state can be resumed.
+    Files are replaced atomically, and the state can be resumed. Raises a ValueError if the
+    monitored quantity is not finite.
 
     Args:
         path: str or Path, ends in `.weights.h5`.
         monitor: str, the quantity to minimize; the sum of several if they are joined by `+`.
         patience: int or None, epochs without improvement before training stops.
         average: None, or the `MovingAverage` callback, to save the averaged weights.
-
-    Raises:
-        ValueError: If the monitored quantity is not finite.
 
     Example:
         >>> callbacks = [BestWeights("best.weights.h5", patience=3)]
@@ -149,14 +147,12 @@ class LastWeights(keras.callbacks.Callback):
     """Saves the weights of the last epochs, for `average_weights`.
 
     Files are named `epoch-0007.weights.h5`, numbered from 1, and replaced atomically; older ones
-    are deleted. A resumed training keeps the existing files.
+    are deleted. A resumed training keeps the existing files. Raises a ValueError if `count` is
+    below 1.
 
     Args:
         folder: str or Path, created if missing.
         count: int, the number of epochs, at least 1.
-
-    Raises:
-        ValueError: If `count` is below 1.
 
     Example:
         >>> callbacks = [LastWeights("run/last", count=10)]
@@ -183,13 +179,11 @@ def average_weights(model, paths):
     """Set a model's weights to the mean of several checkpoints.
 
     "Attention Is All You Need", section 6.1, which averages the last 5 or 20; summed in float64.
+    Raises a ValueError if there is no file, or a file belongs to a different model.
 
     Args:
         model: `keras.Model`, built.
         paths: files written by `save_weights`, of models of the same sizes.
-
-    Raises:
-        ValueError: If there is no file, or a file belongs to a different model.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])

@@ -25,13 +25,11 @@ def count_compilations():
     """Count the graphs that are traced and the programs that XLA compiles in a `with` block.
 
     TensorFlow's profiler, whose records are kept in memory until the block ends, counts those of
-    layers, `fit` and SavedModels alike: use it for a few steps, not a whole training.
+    layers, `fit` and SavedModels alike: use it for a few steps, not a whole training. Raises a
+    RuntimeError if another profiler is already running, such as TensorBoard's.
 
     Yields:
         `Compilations` with the ints `traces` and `xla`, filled in when the block ends.
-
-    Raises:
-        RuntimeError: If another profiler is already running, such as TensorBoard's.
 
     Example:
         >>> double = tf.function(lambda x: x + x, jit_compile=True)

@@ -200,6 +200,7 @@ def score_translations(hypotheses, references, language):
     """Compute BLEU and chrF of a whole test set, with all references of every sentence.
 
     Papineni et al. 2002; Popović 2015; Post 2018 for the signature that makes scores comparable.
+    Returns a dict with `bleu`, `bleu_signature`, `chrf`, `chrf_signature` and `sentences`.
 
     Args:
         hypotheses: list of str, the translations.
@@ -208,9 +209,6 @@ def score_translations(hypotheses, references, language):
         language: str, code of the target language, or "" if unknown: "zh", "ja" and "ko" are split
             into characters, all others with sacreBLEU's default "13a", unless the references are
             mostly written in the scripts of these three.
-
-    Returns:
-        dict with `bleu`, `bleu_signature`, `chrf`, `chrf_signature`, `sentences`.
 
     Raises:
         ValueError: If the numbers do not match, there is no sentence, or a sentence has no

@@ -172,14 +172,12 @@ class GlobalLossScale(keras.optimizers.LossScaleOptimizer):
     that is not finite is skipped and halves the scale; after many finite steps the scale doubles
     (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2). Keras 3.15 checks the
     gradients of each process or replica before the optimizer sums them. Here they are summed first,
-    so that a step that overflows on one is skipped on all.
+    so that a step that overflows on one is skipped on all. Raises a ValueError if `inner_optimizer`
+    is not a `FusedAdam`.
 
     Args:
         inner_optimizer: `FusedAdam`.
         initial_scale, dynamic_growth_steps: see `keras.optimizers.LossScaleOptimizer`.
-
-    Raises:
-        ValueError: If `inner_optimizer` is not a `FusedAdam`.
 
     Example:
         >>> optimizer = GlobalLossScale(FusedAdam(0.1), initial_scale=4.0)
@@ -283,14 +281,12 @@ def accumulate_gradients(model, parts):
     A step then needs the memory of one part. Parts are weighted by their number of real labels, so
     losses, gradients, clipping and averages are the same as for the whole batch (in Keras's
     `gradient_accumulation_steps` they are not), except statistics over rows, as in `BatchNorm`.
+    Raises a ValueError if `parts` is below 1; in a step, if the batch has sample weights.
 
     Args:
         model: compiled `keras.Model` whose loss is a mean over real labels, such as
             `SmoothedCrossentropy`.
         parts: int, the number of parts. Rows of padding make B divisible.
-
-    Raises:
-        ValueError: If `parts` is below 1; in a step, if the batch has sample weights.
 
     Example:
         >>> from tf_transformer.training import SmoothedCrossentropy

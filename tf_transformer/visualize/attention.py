@@ -42,16 +42,14 @@ _TITLE = 28  # pixels, height of the title line
 def attention_svg(weights, queries, keys, titles=None):
     """Draw one matrix per head, with a row for each query and a column for each key.
 
-    Darker squares are larger weights; hovering over a square shows the number.
+    Darker squares are larger weights; hovering over a square shows the number. Returns a str, a
+    complete SVG file, which `IPython.display.SVG` shows in a notebook.
 
     Args:
         weights: array or tensor (N, T, S), or (T, S) for a single matrix; numbers in [0, 1].
         queries: T strings, the labels of the rows.
         keys: S strings, the labels of the columns.
         titles: None for "head 1" and so on, or N strings shown above the matrices.
-
-    Returns:
-        str, a complete SVG file. `IPython.display.SVG` shows it in a notebook.
 
     Raises:
         ValueError: If `weights` has a different rank or values outside [0, 1], or if the number of
@@ -275,7 +273,7 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
     """Write a page that shows the attention of all layers and heads for a text.
 
     The page is a single file that works offline. It shows the self-attention of BERT or of a
-    translator's encoder and decoder, and the cross-attention.
+    translator's encoder and decoder, and the cross-attention. Returns the path of the file.
 
     Args:
         model_or_folder: a built `Transformer`, `Bert` or model with a head on `Bert`; or str or
@@ -286,9 +284,6 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
         path: str or Path of the HTML file; an existing file is replaced.
         tokenizer: the model's `GraphTokenizer`; None for a folder, which has its own.
         lang: "en" or "zh", the language of the page's interface; a button changes it.
-
-    Returns:
-        Path of the file.
 
     Raises:
         FileNotFoundError: If the folder has no model or vocabulary, or the file no folder.

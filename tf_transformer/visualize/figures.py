@@ -38,11 +38,8 @@ _DARK = {
 def chinese_font():
     """Find an installed font that shows Chinese.
 
-    Returns:
-        str, the family that the figures use after Matplotlib's font, or None if there is none.
-
-    Raises:
-        ImportError: If Matplotlib is not installed.
+    Returns a str, the family that the figures use after Matplotlib's font, or None if there is
+    none. Raises an ImportError if Matplotlib is not installed.
 
     Example:
         >>> chinese_font() is None or isinstance(chinese_font(), str)
@@ -92,16 +89,14 @@ def _need_matplotlib(what="figures", extra="notebooks"):
 def complexity_figure(sizes, costs, *, xlabel="length", ylabel="seconds", dark=False):
     """Draw how costs grow with a size on logarithmic scales, with the exponent of each.
 
-    The exponent is fitted to the larger half of the sizes, where fixed costs matter less.
+    The exponent is fitted to the larger half of the sizes, where fixed costs matter less. Returns a
+    `matplotlib.figure.Figure` with the exponents in its legend.
 
     Args:
         sizes: at least two increasing numbers above 0.
         costs: dict, label -> one cost for each size: numbers above 0, in any unit.
         xlabel, ylabel: str.
         dark: bool, whether the background is dark instead of white.
-
-    Returns:
-        `matplotlib.figure.Figure`; the legend has the exponents.
 
     Raises:
         ImportError: If Matplotlib is not installed, as for all figures.
@@ -138,15 +133,12 @@ def complexity_figure(sizes, costs, *, xlabel="length", ylabel="seconds", dark=F
 def gradients_figure(norms, *, dark=False):
     """Draw the gradient norm of each layer, one line per model, on a logarithmic scale.
 
+    Returns a `matplotlib.figure.Figure`. Raises a ValueError if there is no line, or a norm is
+    negative or not finite.
+
     Args:
         norms: dict, label -> the norms of the layers; layers with norm 0 are left out.
         dark: bool, whether the background is dark instead of white.
-
-    Returns:
-        `matplotlib.figure.Figure`.
-
-    Raises:
-        ValueError: If there is no line, or a norm is negative or not finite.
 
     Example:
         >>> axis = gradients_figure({"post-norm": [0.1, 1.0], "pre-norm": [0.9, 1.1]}).axes[0]
@@ -174,14 +166,12 @@ def gradients_figure(norms, *, dark=False):
 def heads_figure(weights, queries, keys, titles=None, *, dark=False):
     """Draw one matrix per head, in up to four columns, with one color scale for all.
 
-    `attention_svg` draws the same for browsers; this figure is for papers.
+    `attention_svg` draws the same for browsers; this figure is for papers. Returns a
+    `matplotlib.figure.Figure`: a notebook shows it, `savefig` writes it.
 
     Args:
         weights, queries, keys, titles: see `attention_svg`.
         dark: bool, whether the background is dark instead of white.
-
-    Returns:
-        `matplotlib.figure.Figure`; a notebook shows it, `savefig` writes it.
 
     Raises:
         ValueError: See `attention_svg`.
@@ -239,17 +229,14 @@ def check_labels(weights, queries, keys, titles):
 def importance_figure(importance, *, title="importance of heads", dark=False):
     """Draw a grid of layers and heads for each stack, with the number in each square.
 
+    Returns a `matplotlib.figure.Figure`, with the first layer of each stack at the bottom. Raises a
+    ValueError if a stack has no head, or a number is not finite.
+
     Args:
         importance: dict, stack -> L rows of N numbers, as returned by
             `compression.head_importance`. Rows of a pruned model may differ in length.
         title: str.
         dark: bool, whether the background is dark instead of white.
-
-    Returns:
-        `matplotlib.figure.Figure`, with the first layer of each stack at the bottom.
-
-    Raises:
-        ValueError: If a stack has no head, or a number is not finite.
 
     Example:
         >>> figure = importance_figure({"encoder": [[0.1, 0.9], [0.4]], "cross": [[0.2]]})
@@ -294,15 +281,11 @@ def _grid(stack, rows):
 def positions_figure(codes, *, dark=False):
     """Draw the codes of all positions, and the dot products of some positions with all.
 
+    Returns a `matplotlib.figure.Figure`. Raises a ValueError if `codes` is not a matrix of numbers.
+
     Args:
         codes: array or tensor (T, D), such as `functional.positions.sinusoidal_positions(T, D)`.
         dark: bool, whether the background is dark instead of white.
-
-    Returns:
-        `matplotlib.figure.Figure`.
-
-    Raises:
-        ValueError: If `codes` is not a matrix of numbers.
 
     Example:
         >>> left, right, _ = positions_figure(np.eye(5)).axes  # the last is the color bar

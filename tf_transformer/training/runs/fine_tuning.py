@@ -31,7 +31,8 @@ AT_ONCE = 1024  # texts tokenized at once, to limit memory
 class FineTuning(Settings):
     """All settings of a fine-tuning run other than the model and the data.
 
-    Devlin et al. 2019, section 4.1 and appendix A.3, with layer-wise learning rates.
+    Devlin et al. 2019, section 4.1 and appendix A.3, with layer-wise learning rates. Raises a
+    ValueError if a setting has another type or is out of range.
 
     Args:
         epochs, batch_size: ints, passes over the training texts, and texts per step.
@@ -43,9 +44,6 @@ class FineTuning(Settings):
             model was created: `keras.utils.set_random_seed`.
         accumulate: int, the parts in which the gradient of a batch is computed, to save memory; see
             `accumulate_gradients`.
-
-    Raises:
-        ValueError: If a setting has another type or is out of range.
 
     Example:
         >>> FineTuning(epochs=3).batch_size
@@ -67,7 +65,8 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     """Train a classifier with `model.fit`.
 
     The gradient of each variable is clipped to a norm of 1; BERT's code clips the global norm. With
-    several `Workers` each trains on its share of every batch.
+    several `Workers` each trains on its share of every batch. Returns the Keras `History`: accuracy
+    and loss of training and validation.
 
     Args:
         model: `BertForSequenceClassification`, or a `Distiller` of two.
@@ -75,9 +74,6 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         data: `LabelledTexts` with the model's labels.
         settings: `FineTuning`.
         fit_options: further arguments of `model.fit`: callbacks, verbose.
-
-    Returns:
-        Keras `History`; accuracy and loss of training and validation.
 
     Raises:
         ValueError: If the model has different labels, a `problem_type` other than single-label
@@ -268,18 +264,15 @@ def train_pairs(
 def hard_negatives(query_vectors, document_vectors, own, count=1, first=1):
     """Find the nearest wrong documents for each query.
 
+    Returns an int array (Q, count), rows of documents. Raises a ValueError if there are too few
+    documents.
+
     Args:
         query_vectors, document_vectors: float arrays (Q, D), (N, D).
         own: list of Q sets of int, the rows of each query's documents.
         count: int, the number of documents per query.
         first: int, the number of nearest wrong documents to skip, some of which may be unmarked
             correct ones.
-
-    Returns:
-        int array (Q, count), rows of documents.
-
-    Raises:
-        ValueError: If there are too few documents.
 
     Example:
         >>> vectors = np.eye(3, dtype=np.float32)
