@@ -14,8 +14,8 @@ import signal
 from pathlib import Path
 
 from tf_transformer import __version__
+from tf_transformer.data.batches import FORMAT, MANIFEST
 from tf_transformer.data.files import locked, replacing
-from tf_transformer.data.prepared_pairs import FORMAT, MANIFEST
 from tf_transformer.data.readers import (
     check_aligned,
     is_gzipped,

@@ -7,7 +7,7 @@ from itertools import groupby
 from os import PathLike
 from pathlib import Path
 
-from tf_transformer.data.prepared_pairs import PreparedPairs
+from tf_transformer.data.batches import PreparedPairs
 from tf_transformer.data.readers import load_corpus, read_files, read_lines, read_tsv
 from tf_transformer.errors import ArgumentError, check
 
