@@ -129,8 +129,7 @@ class Workers:
     def gather(self, value):
         """Return the values of all workers, in their order, as a list; JSON must represent them.
 
-        Raises:
-            ConnectionError: If a worker is lost.
+        If a worker is lost, it raises a ConnectionError.
         """
         if self.count == 1:
             return [value]
@@ -178,22 +177,18 @@ class Workers:
                 mark.unlink(missing_ok=True)
         if not all(seen):
             self.leave()
-            raise ArgumentError(
-                "folder",
-                f"one folder that all {self.count} workers share",
-                f"the chief's {Path(shown).parent}, which worker {seen.index(False)} does not see",
-                "Choose a folder of a file system that all machines share.",
-            )
+            expected = f"one folder that all {self.count} workers share"
+            got = f"the chief's {Path(shown).parent}, which worker {seen.index(False)} does not see"
+            remedy = "Choose a folder of a file system that all machines share."
+            raise ArgumentError("folder", expected, got, remedy)
         for index, (_, other) in enumerate(said):
             names = [name for name in expected if other.get(name) != expected[name]]
             if names:
                 self.leave()
-                raise ArgumentError(
-                    ", ".join(names),
-                    f"the same on all {self.count} workers",
-                    f"other values on worker {index} than on the chief",
-                    "Start all with the same command, files and packages.",
-                )
+                expected = f"the same on all {self.count} workers"
+                got = f"other values on worker {index} than on the chief"
+                remedy = "Start all with the same command, files and packages."
+                raise ArgumentError(", ".join(names), expected, got, remedy)
 
     def from_chief(self, arrays):
         """Return the chief's list of NumPy arrays; the others only provide shapes and dtypes."""
@@ -222,10 +217,7 @@ def current_workers():
 
 @contextlib.contextmanager
 def lost_workers_named():
-    """Report a lost worker, for which TensorFlow would report a failed operation.
-
-    Raises:
-        ConnectionError: If an operation fails and there are several workers.
+    """Report a lost worker as a ConnectionError; TensorFlow would report a failed operation.
 
     Example:
         >>> with lost_workers_named():

@@ -115,8 +115,7 @@ def _export_published(options):
     if refused := given(options, others):
         got = ", ".join(map(option, refused))
         raise ArgumentError(got, "none with a published model", "some")
-    changes = {there: getattr(options, here) for here, there in names.items()}
-    changes = {name: value for name, value in changes.items() if value is not None}
+    changes = {names[name]: value for name, value in given(options, names).items()}
     changes |= languages_of(options, is_published=True)
     check_replaceable(options.output, only_with="saved_model.pb")
     (made or TextGenerator).from_pretrained(*options.folder, **changes).save(options.output)

@@ -174,12 +174,9 @@ class Distiller(BaseModel):
         for model in (student, teacher):
             is_classifier = isinstance(model, BertForSequenceClassification)
             if soft_targets and is_classifier and model.config.answers != "softmax":
-                raise ArgumentError(
-                    "soft_targets",
-                    "0 for a model without a softmax",
-                    f"{soft_targets} for one with problem_type={model.config.problem_type!r} "
-                    f"and labels={model.config.labels}",
-                )
+                got = f"{soft_targets} for one with problem_type={model.config.problem_type!r} "
+                got += f"and labels={model.config.labels}"
+                raise ArgumentError("soft_targets", "0 for a model without a softmax", got)
             if not model.built:
                 model.build()
         self.student = student
@@ -191,11 +188,9 @@ class Distiller(BaseModel):
     def _map_layers(self, student, teacher, layer_map):
         models = student, teacher
         if not all(isinstance(m, Bert) or (hasattr(m, "head") and m.has_labels) for m in models):
-            raise ArgumentError(
-                "hidden_states, attention",
-                "0, or Bert or a BERT classifier as student and teacher",
-                " and ".join(type(model).__name__ for model in models),
-            )
+            expected = "0, or Bert or a BERT classifier as student and teacher"
+            got = " and ".join(type(model).__name__ for model in models)
+            raise ArgumentError("hidden_states, attention", expected, got)
         ours, theirs = student.config, teacher.config
         layers, most = ours.num_hidden_layers, theirs.num_hidden_layers
         if layer_map is None:

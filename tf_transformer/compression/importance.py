@@ -117,14 +117,8 @@ def head_importance(model, batches, by="gradient"):
 def unit_importance(model, batches, by="gradient"):
     """Measure how much a model needs each inner unit of its feed-forward networks.
 
-    Args:
-        model, batches, by: see `head_importance`, without "confidence"; "ablation" is slow.
-
-    Returns:
-        dict as of `head_importance`, without "cross".
-
-    Raises:
-        ValueError: See `head_importance`; or if a layer has two networks (Macaron).
+    Arguments, result and errors are those of `head_importance`, without "confidence" and "cross";
+    "ablation" is slow. A layer with two networks (Macaron) is a ValueError.
 
     Example:
         >>> from tf_transformer.bert import BertConfig, BertForSequenceClassification

@@ -168,10 +168,7 @@ def pruned(model, *, heads=None, units=None, layers=None):
 
 
 def prune_heads(model, heads):
-    """Create a smaller model without some heads; see `pruned`.
-
-    Args:
-        model, heads: see `pruned`, also for the result and the errors.
+    """Create a smaller model without some heads; arguments, result and errors: see `pruned`.
 
     Example:
         >>> from tf_transformer.bert import Bert, BertConfig

@@ -16,10 +16,8 @@ def read_documents(paths):
     """Read BERT's pretraining format: one sentence per line, a blank line between documents.
 
     Devlin et al. 2019, `create_pretraining_data.py`. The end of a file also ends a document.
-    Returns a list of documents, each a list of stripped sentences.
-
-    Args:
-        paths: str or Path of a UTF-8 text file, or an iterable of them; each may be gzipped.
+    Returns a list of documents, each a list of stripped sentences. `paths` is a str or Path of a
+    UTF-8 text file, or an iterable of them; each may be gzipped.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -41,15 +39,12 @@ def read_documents(paths):
 
 @dataclasses.dataclass(frozen=True)
 class TextSource:
-    """One side of an included corpus, or text files.
+    """One side of an included corpus, or text files; both or neither is a ValueError.
 
     Args:
         corpus: str or None, a name that `load_corpus` accepts: every distinct sentence of its first
             language ("en-zh": English) is a document.
         files: strs, text files for `read_documents`.
-
-    Raises:
-        ValueError: If not exactly one of the two is given.
 
     Example:
         >>> source = TextSource(corpus="en-zh")
@@ -150,8 +145,7 @@ class PairSource:
     def load(self):
         """Read the pairs, a list of (source, target) strings; for shards, a `PreparedPairs`.
 
-        Raises:
-            ValueError, FileNotFoundError: See `load_corpus`, `read_tsv` and `PreparedPairs`.
+        For errors, see `load_corpus`, `read_tsv` and `PreparedPairs`.
         """
         if self.prepared:
             return PreparedPairs(self.prepared)
@@ -163,11 +157,8 @@ class PairSource:
     def split(self, validation=None):
         """Return a `Split`; for prepared shards, its `train` is a `PreparedPairs`.
 
-        Args:
-            validation: None, for a part of the data; or `PairSource`, a validation set.
-
-        Raises:
-            ValueError: If a validation set is given for prepared shards; see also `load`.
+        `validation` is None, for a part of the data, or a `PairSource`; with prepared shards, which
+        have their own, that is a ValueError. See also `load`.
         """
         pairs = self.load()
         if not self.prepared:
@@ -257,10 +248,8 @@ def split_pairs(pairs, test_share=0.04, validation_share=0.02):
 def split_with_validation(pairs, validation):
     """Return a `Split` of pairs into training and test sets, given a validation set.
 
-    Like `split_pairs`, but pairs that share a sentence with the validation set are left out.
-
-    Args:
-        pairs, validation: lists of `(source, target)` pairs of strings.
+    Like `split_pairs`, but pairs that share a sentence with the validation set are left out. Both
+    are lists of `(source, target)` pairs of strings.
 
     Example:
         >>> split = split_with_validation([("a", "b"), ("c", "d")], [("A", "another b")])
@@ -276,10 +265,7 @@ def pairs_without(pairs, held_out):
     """Return the list of pairs that share no sentence, on either side, with a held-out set.
 
     For pairs that join a training set later, such as a teacher's translations. Case, width and
-    whitespace are ignored, as in `split_pairs`.
-
-    Args:
-        pairs, held_out: iterables of `(source, target)` pairs of strings.
+    whitespace are ignored, as in `split_pairs`. Both are iterables of pairs of strings.
 
     Example:
         >>> held_out = [("Run!", "跑！")]
@@ -318,12 +304,8 @@ def split_documents(documents, validation_share):
 def group_references(pairs):
     """Collect all translations of each source, as multi-reference BLEU needs them.
 
-    Args:
-        pairs: iterable of `(source, target)` pairs of strings.
-
-    Returns:
-        `(sources, references)`: distinct sources in order of first appearance, and for each the
-        list of its distinct targets.
+    Returns `(sources, references)` of an iterable of `(source, target)` pairs of strings: distinct
+    sources in order of first appearance, and for each the list of its distinct targets.
 
     Example:
         >>> group_references([("Hi.", "嗨。"), ("Run.", "跑。"), ("Hi.", "你好。")])

@@ -46,10 +46,8 @@ class MovingAverage(keras.callbacks.Callback):
     average <- m * average + (1 - m) * weights after every step (Polyak and Juditsky, 1992), kept by
     the optimizer (`use_ema=True`, m = `ema_momentum`); "Attention Is All You Need", section 6.1,
     averages its last checkpoints instead, see `average_weights`. Unlike with
-    `keras.callbacks.SwapEMAWeights`, the weights are restored bit for bit.
-
-    Raises:
-        ValueError: If the optimizer keeps no average when training begins.
+    `keras.callbacks.SwapEMAWeights`, the weights are restored bit for bit. Raises a ValueError if
+    the optimizer keeps no average when training begins.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])

@@ -265,10 +265,7 @@ class RDrop(BaseModel):
 
     Args:
         model: a `keras.Model` that returns logits (B, T, V) or (B, V).
-        alpha: float >= 0; the paper uses 5 for translation.
-
-    Raises:
-        ValueError: If `alpha` is below 0.
+        alpha: float, 5 for translation in the paper; below 0 it is a ValueError.
 
     Example:
         >>> inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])

@@ -113,15 +113,12 @@ class LayerwiseAdamW(FusedAdam):
     the head and the pooler have the full rate, the embeddings the lowest. Loshchilov and Hutter
     2019, "Decoupled Weight Decay Regularization"; layer-wise rates from Howard and Ruder 2018,
     "Universal Language Model Fine-tuning", section 3.2. As in BERT's published code, biases and
-    layer normalization are not decayed.
+    layer normalization are not decayed. A `layer_decay` outside (0, 1] is a ValueError.
 
     Args:
         weight_decay: float, applied to kernels and embeddings.
         layer_decay: float in (0, 1]; 1 gives all layers the same rate.
         learning_rate, beta_1, ...: same as in `keras.optimizers.Adam`.
-
-    Raises:
-        ValueError: If `layer_decay` is outside (0, 1].
 
     Example:
         >>> optimizer = LayerwiseAdamW(1e-3, weight_decay=0.01, layer_decay=0.9)
@@ -204,14 +201,11 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
 
     scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), "Attention Is All You Need",
     equation 3, section 5.3, where steps are counted from 1. Keras counts finished steps from 0, so
-    1 is added, and the first update has a nonzero learning rate.
+    1 is added. Arguments must be positive, or a ValueError is raised.
 
     Args:
         d_model, warmup_steps: ints, width of the model, and steps until the peak.
         scale: float, multiplies the learning rate.
-
-    Raises:
-        ValueError: If an argument is not positive.
 
     Example:
         >>> schedule = InverseSquareRootSchedule(d_model=64, warmup_steps=100)
@@ -238,18 +232,16 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate with linear warm-up to a peak, then linear decay to 0 at `total_steps`.
 
     peak * min((step + 1) / warmup_steps, (total_steps - step) / (total_steps - warmup_steps)),
-    Devlin et al. 2019, appendix A.2. As in Keras, `step` counts finished steps from 0.
+    Devlin et al. 2019, appendix A.2. As in Keras, `step` counts finished steps from 0. Raises a
+    ValueError if `peak` is not positive or 0 <= warmup_steps < total_steps does not hold.
+
+    Differs from the published code, where the decay starts at step 0 and the warm-up replaces its
+    beginning, so that the rate drops when the warm-up ends.
 
     Args:
         peak: float, the highest learning rate.
         warmup_steps: int, steps until the peak; 0 starts at the peak.
         total_steps: int, steps of the whole training, including the warm-up.
-
-    Raises:
-        ValueError: If `peak` is not positive or 0 <= warmup_steps < total_steps does not hold.
-
-    Differs from the published code, where the decay starts at step 0 and the warm-up replaces its
-    beginning, so that the rate drops when the warm-up ends.
 
     Example:
         >>> schedule = WarmUpLinearDecay(peak=1.0, warmup_steps=2, total_steps=6)

@@ -170,11 +170,8 @@ def heads_figure(weights, queries, keys, titles=None, *, dark=False):
     `matplotlib.figure.Figure`: a notebook shows it, `savefig` writes it.
 
     Args:
-        weights, queries, keys, titles: see `attention_svg`.
+        weights, queries, keys, titles: see `attention_svg`, also for the errors.
         dark: bool, whether the background is dark instead of white.
-
-    Raises:
-        ValueError: See `attention_svg`.
 
     Example:
         >>> figure = heads_figure([[0.25, 0.75]], ["station"], ["the", "station"])

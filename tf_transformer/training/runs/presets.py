@@ -203,16 +203,13 @@ PRESETS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LanguageModelPreset(ModelPreset):
-    """All settings of a training run of a language model other than the texts.
+    """All settings of a run of a language model other than the texts; for errors, see `Preset`.
 
     Args:
         name, vocab_size, epochs, lengths, tokens_per_batch, patience, seed, accumulate, precision,
             architecture: see `Preset`; longer texts are cut.
         num_layers, d_model, num_heads, dff, rate: see `LanguageModel`.
         peak_learning_rate, validation_share, warmup_share, weight_decay: see `PretrainingPreset`.
-
-    Raises:
-        ValueError: Same as for `Preset`.
 
     Example:
         >>> LANGUAGE_MODEL_PRESETS["tiny"].num_layers
@@ -243,7 +240,7 @@ LANGUAGE_MODEL_PRESETS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingPreset(BasePreset):
-    """All settings of a pretraining run other than the texts.
+    """All settings of a pretraining run other than the texts; for errors, see `Preset`.
 
     Args:
         name, vocab_size, epochs, lengths, tokens_per_batch, patience, seed, accumulate, precision:
@@ -258,9 +255,6 @@ class PretrainingPreset(BasePreset):
         whole_words: bool, whether to mask whole words.
         next_sentence: bool, or None to enable it if most sentences are not alone in their document.
         lowercase: bool, "uncased": removes case and accents.
-
-    Raises:
-        ValueError: Same as for `Preset`.
 
     Example:
         >>> PRETRAINING_PRESETS["tiny"].num_hidden_layers
@@ -308,10 +302,7 @@ PRETRAINING_PRESETS = {
 
 
 def get_preset(name, presets=PRESETS):
-    """Return a preset by its name in a dict of presets, by default the translator's.
-
-    Raises:
-        ValueError: If there is no such preset.
+    """Return a preset by its name in a dict, by default the translators'; or raise a ValueError.
 
     Example:
         >>> get_preset("base").d_model

@@ -139,11 +139,8 @@ class Run:
     def train(self, callbacks=()):
         """Train until the last epoch or until the patience is exhausted; resume if interrupted.
 
-        Args:
-            callbacks: further Keras callbacks.
-
-        Returns:
-            The model with the best weights, in float32 regardless of the training precision.
+        `callbacks` are further ones of Keras. Returns the model with the best weights, in float32
+        regardless of the training precision.
 
         Raises:
             KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
