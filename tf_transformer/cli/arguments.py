@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from tf_transformer import data
 from tf_transformer.errors import ArgumentError, MissingPackage, check
 
 # The options that only `sample_decode` has.
@@ -55,11 +56,9 @@ def add_pair_arguments(parser, default, own):
 
 def pair_source(options):
     """Return the `PairSource` of the options, with absolute paths, or None if there is none."""
-    from tf_transformer.data import PairSource
-
     names = ("corpus", "source_file", "target_file", "tsv", "prepared")
     values = {name: value for name, value in given(options, names).items() if value}
-    return PairSource(**values).with_paths(absolute) if values else None
+    return data.PairSource(**values).with_paths(absolute) if values else None
 
 
 def absolute(path):

@@ -136,9 +136,8 @@ def _export_again(folder, path, weights_dtype, decoding):
     dtype = description.get("weights_dtype", "float32")
     weights_dtype = weights_dtype or dtype
     source = PairSource(**description["source"])
-    batches = None
-    if weights_dtype == "int8":
-        batches = calibration_batches(tokenizer, source.split().train)
+    is_int8 = weights_dtype == "int8"
+    batches = calibration_batches(tokenizer, source.split().train) if is_int8 else None
     model = stored(model, weights_dtype, batches)
     translator = Translator(model, tokenizer, **{**names, **decoding})
     after = json.loads(translator.decoding.settings)
@@ -170,9 +169,8 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     models = [one.best_model() for one in runs]
     model = models[0] if len(models) == 1 else Ensemble(models)
     tokenizer = GraphTokenizer.from_file(run.tokenizer_path)
-    batches = None
-    if weights_dtype == "int8":
-        batches = calibration_batches(tokenizer, run.split.train)
+    is_int8 = weights_dtype == "int8"
+    batches = calibration_batches(tokenizer, run.split.train) if is_int8 else None
     translator = Translator(stored(model, weights_dtype, batches), tokenizer, **decoding)
     description = {
         **run.description(),

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from tf_transformer import data
 from tf_transformer.cli.arguments import (
     LANGUAGES,
     add_command,
@@ -49,29 +50,26 @@ def add_evaluate(commands):
 
 def _evaluate(options):
     """BLEU and chrF on the whole test split, or on a test set of your own"""
-    from tf_transformer.data import PairSource, split_pairs
-
     require("train", "sacrebleu")
     import_tensorflow()
     from tf_transformer.export.translation import folder as saved
 
     path = model_path(options.model)
-    trained_on = PairSource(**saved.read_description(path)["source"])
+    trained_on = data.PairSource(**saved.read_description(path)["source"])
     source = pair_source(options) or trained_on
     pairs = source.load()
     if source.corpus or source == trained_on:
-        pairs = split_pairs(pairs).test
+        pairs = data.split_pairs(pairs).test
     scores = score(saved.load_translator(path), pairs, source.target_language, options.beam)
     print(json.dumps(scores, indent=2))
 
 
 def score(translator, pairs, language, beam=False):
     """Translate the distinct sources of pairs and score the translations."""
-    from tf_transformer.data import group_references
     from tf_transformer.export import translate_texts
     from tf_transformer.training import score_translations
 
-    sources, references = group_references(pairs)
+    sources, references = data.group_references(pairs)
 
     def progress(done):
         show_progress(f"translating {done}/{len(sources)}", done == len(sources))

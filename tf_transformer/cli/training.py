@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from tf_transformer import data
 from tf_transformer.cli.arguments import (
     absolute,
     add_command,
@@ -55,11 +56,8 @@ def add_run_arguments(parser, presets, folder, architectures=None):
     add_device_arguments(parser)
 
 
-def train_run(options, kind, new_run, callbacks=()):
-    """Train a new run, or resume one, and return the run and its model (the chief) or two None.
-
-    `kind` is the name of a class of `training`, `callbacks` are functions from the run to one.
-    """
+def train_run(options, kind, new_run):
+    """Train a new run, or resume one; return it and its model on the chief, else two None."""
     settings = [
         option(name)
         for name, value in vars(options).items()
@@ -70,6 +68,8 @@ def train_run(options, kind, new_run, callbacks=()):
         remedy = "Leave it out, or start a new run."
         raise ArgumentError(", ".join(settings), expected, remedy=remedy)
     scope = start_training(options)
+    import keras
+
     from tf_transformer import training
     from tf_transformer.distribution import current_workers, together
 
@@ -77,7 +77,10 @@ def train_run(options, kind, new_run, callbacks=()):
         run = getattr(training, kind).open(options.resume) if options.resume else new_run(options)
     try:
         with scope:
-            model = run.train([make(run) for make in callbacks])
+            callbacks = []
+            if getattr(options, "tensorboard", False):
+                callbacks.append(keras.callbacks.TensorBoard(run.folder / "tensorboard"))
+            model = run.train(callbacks)
     except (KeyboardInterrupt, OSError) as error:
         if (run.folder / "checkpoints").exists() and not isinstance(error, FileNotFoundError):
             command = f"tf-transformer {run.command} --resume {shlex.quote(str(run.folder))}"
@@ -155,8 +158,7 @@ def _train(options):
     require("train", "tokenizers", "sacrebleu")
     if options.tensorboard:
         require("tensorboard", "tensorboard")
-    callbacks = [_tensorboard] if options.tensorboard else []
-    run, _ = train_run(options, "TrainingRun", _new_translator, callbacks)
+    run, _ = train_run(options, "TrainingRun", _new_translator)
     if run is None:
         return
     translator = export_runs([run], run.folder / "saved_model")
@@ -166,20 +168,13 @@ def _train(options):
     print(f"\nModel: {run.folder / 'saved_model'}")
 
 
-def _tensorboard(run):
-    import keras
-
-    return keras.callbacks.TensorBoard(run.folder / "tensorboard")
-
-
 def _new_translator(options):
-    from tf_transformer.data import PairSource
     from tf_transformer.models import Transformer
     from tf_transformer.training import PRESETS, TrainingRun
 
     if options.prepared and (options.subword or options.vocab_size):
         raise ArgumentError("--subword, --vocab-size", "none with --prepared, which has its own")
-    source = pair_source(options) or PairSource(corpus="en-zh")
+    source = pair_source(options) or data.PairSource(corpus="en-zh")
     preset = new_preset(options, PRESETS, Transformer)
     folder = new_folder(options, f"runs/{source.name}-{preset.name}", "train")
     return TrainingRun(folder, source, preset, _validation_source(options))
@@ -187,8 +182,6 @@ def _new_translator(options):
 
 def _validation_source(options):
     """Return the `PairSource` of `--validation-file`, or None."""
-    from tf_transformer.data import PairSource
-
     files = options.validation_file or ()
     if len(files) > 2:
         expected = "a TSV file, or a source and a target file"
@@ -196,7 +189,7 @@ def _validation_source(options):
     if not files:
         return None
     names = ("tsv",) if len(files) == 1 else ("source_file", "target_file")
-    return PairSource(**dict(zip(names, files, strict=True))).with_paths(absolute)
+    return data.PairSource(**dict(zip(names, files, strict=True))).with_paths(absolute)
 
 
 def add_prepare(commands):
@@ -215,19 +208,17 @@ def add_prepare(commands):
 def _prepare(options):
     """turn sentence pairs larger than memory into shards for train --prepared"""
     require("train", "tokenizers")
-    from tf_transformer.data import PreparedPairs, prepare_pairs
-
     source = pair_source(options)
     check(source is not None, "--corpus, --source-file, --tsv", "one of them", "none")
     settings = {"workers": len(os.sched_getaffinity(0))}
     settings |= given(options, ("subword", "vocab_size", "workers"))
     settings |= {"validation": _validation_source(options), "progress": _Progress()}
     try:
-        prepare_pairs(source, options.output, **settings)
+        data.prepare_pairs(source, options.output, **settings)
     except KeyboardInterrupt:
         print("\nFinished parts are kept. Run the same command again to resume.", file=sys.stderr)
         raise
-    pairs = PreparedPairs(options.output)
+    pairs = data.PreparedPairs(options.output)
     print(
         f"{len(pairs):,} pairs in {len(pairs.shards)} shards, "
         f"{len(pairs.held_out('validation')):,} for validation, "
@@ -292,11 +283,9 @@ def _new_language_model(options):
 
 def _text_source(options):
     """Return the `TextSource` of the options, with absolute paths."""
-    from tf_transformer.data import TextSource
-
     if options.text:
-        return TextSource(files=tuple(map(absolute, options.text)))
-    return TextSource(corpus=getattr(options, "corpus", None) or "en-zh")
+        return data.TextSource(files=tuple(map(absolute, options.text)))
+    return data.TextSource(corpus=getattr(options, "corpus", None) or "en-zh")
 
 
 def add_pretrain(commands):
