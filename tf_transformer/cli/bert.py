@@ -18,7 +18,14 @@ from tf_transformer.cli.arguments import (
     start_training,
     write_result,
 )
-from tf_transformer.data.readers import check_plain_text, read_tsv, text_of_line
+from tf_transformer.data.files import (
+    check_plain_text,
+    check_replaceable,
+    map_array,
+    read_tsv,
+    replacing,
+    text_of_line,
+)
 from tf_transformer.errors import ArgumentError, MissingFileError, check
 
 # The options of `FineTuning` and their defaults, repeated since importing it takes seconds.
@@ -364,8 +371,6 @@ def _add_encoder_arguments(parser):
 
 def _embed(options):
     """encode every line of standard input or of a file as a vector, into an .npy file"""
-    from tf_transformer.data.files import check_replaceable, replacing
-
     if options.vectors_dtype and not options.index:
         raise ArgumentError("--vectors-dtype", "--index as well", "none")
     if not options.index and options.output is None and sys.stdout.isatty():
@@ -434,8 +439,6 @@ def _search(options):
 
 
 def _vectors(path):
-    from tf_transformer.data.files import map_array
-
     try:
         vectors = map_array(path)
         if vectors.ndim != 2:

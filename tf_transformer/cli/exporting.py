@@ -19,7 +19,7 @@ from tf_transformer.cli.arguments import (
     require,
 )
 from tf_transformer.cli.inference import score
-from tf_transformer.data.readers import check_plain_text, text_of_line
+from tf_transformer.data.files import check_plain_text, check_replaceable, text_of_line
 from tf_transformer.errors import ArgumentError, MissingFileError, check
 
 SENTENCES = {
@@ -78,7 +78,6 @@ def _export(options):
         _export_published(options)
         return
     languages_of(options, is_published=False)
-    from tf_transformer.data.files import check_replaceable
     from tf_transformer.export.translation.folder import DESCRIPTION
     from tf_transformer.training import TrainingRun
 
@@ -102,7 +101,6 @@ def _export(options):
 
 def _export_published(options):
     require("bert", "safetensors")
-    from tf_transformer.data.files import check_replaceable
     from tf_transformer.export import TextGenerator
     from tf_transformer.export.spans import text_model_for
 
@@ -284,7 +282,6 @@ def _litert(options):
     folder = Path(options.folder)
     examples = options.examples and _lines(options.examples)
     import_tensorflow()
-    from tf_transformer.data.files import check_replaceable
     from tf_transformer.export import write_litert
     from tf_transformer.litert import DESCRIPTION
     from tf_transformer.tokenizers import TokenizerFile

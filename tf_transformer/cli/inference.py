@@ -27,7 +27,7 @@ from tf_transformer.cli.arguments import (
     sampling_options,
     show_progress,
 )
-from tf_transformer.data.readers import check_plain_text, one_line, text_of_line
+from tf_transformer.data.files import check_plain_text, one_line, text_of_line
 from tf_transformer.errors import ArgumentError, MissingFileError, check
 
 _OF_MODEL = ("max_new_tokens", "stop", *LANGUAGES)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.data.readers import read_tsv
+from tf_transformer.data.files import read_tsv
 from tf_transformer.errors import ArgumentError, MissingFileError, check
 from tf_transformer.json_text import check_format, parse_json
 from tf_transformer.tokenizers import Tokenizer

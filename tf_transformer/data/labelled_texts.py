@@ -7,7 +7,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tf_transformer.data.readers import read_lines
+from tf_transformer.data.files import read_lines
 from tf_transformer.data.source import uniform
 from tf_transformer.errors import ArgumentError, MissingFileError, check, check_choice
 

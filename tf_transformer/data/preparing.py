@@ -15,13 +15,14 @@ from pathlib import Path
 
 from tf_transformer import __version__
 from tf_transformer.data.batches import FORMAT, MANIFEST
-from tf_transformer.data.files import locked, replacing
-from tf_transformer.data.readers import (
+from tf_transformer.data.files import (
     check_aligned,
     is_gzipped,
     iterate_lines,
+    locked,
     opened,
     pair_of_lines,
+    replacing,
 )
 from tf_transformer.data.source import comparable, pairs_without, split_pairs, uniform
 from tf_transformer.errors import ArgumentError, check, check_choice

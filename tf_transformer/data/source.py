@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 
 from tf_transformer.data.batches import PreparedPairs
-from tf_transformer.data.readers import load_corpus, read_files, read_lines, read_tsv
+from tf_transformer.data.files import load_corpus, read_files, read_lines, read_tsv
 from tf_transformer.errors import ArgumentError, check
 
 

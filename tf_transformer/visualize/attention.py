@@ -30,7 +30,6 @@ from tf_transformer.models.sizes import check_vocabulary
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import GraphTokenizer
 from tf_transformer.training import TrainingRun
-from tf_transformer.visualize.figures import check_labels
 
 _CELL = 24  # pixels, side of a square
 _LETTER = 8  # pixels, approximate width of a narrow letter; wide ones (CJK) count twice
@@ -107,6 +106,30 @@ def _clean(text):
 
 def _width(text):
     return sum(_LETTER if ord(c) < 0x1100 else 2 * _LETTER for c in text) + 6
+
+
+def check_labels(weights, queries, keys, titles):
+    """Check the arguments of `attention_svg` and `heads_figure`."""
+    weights = np.asarray(weights, np.float64)
+    if weights.ndim == 2:
+        weights = weights[np.newaxis]  # (1, T, S)
+        titles = [""] if titles is None else titles
+    if weights.ndim != 3:
+        expected = "(heads, queries, keys) or (queries, keys)"
+        remedy = "Select one sentence of a batch: weights[0]."
+        raise ArgumentError("weights", expected, f"shape {weights.shape}", remedy)
+    if weights.size and not (weights.min() >= 0 and weights.max() <= 1.0001):  # NaN fails too
+        got = f"{weights.min():.3g} to {weights.max():.3g}"
+        remedy = "Pass the output of the softmax, not the scores."
+        raise ArgumentError("weights", "numbers in [0, 1]", got, remedy)
+    if titles is None:
+        titles = [f"head {n}" for n in range(1, len(weights) + 1)]
+    axes = {"titles": titles, "queries": queries, "keys": keys}
+    for axis, (name, labels) in enumerate(axes.items()):
+        if len(labels) != weights.shape[axis]:
+            expected = f"{weights.shape[axis]} strings, one for each step of axis {axis} of weights"
+            raise ArgumentError(name, f"{expected} {weights.shape}", len(labels))
+    return weights, titles
 
 
 def translation_attention(model, tokenizer, source, translation):

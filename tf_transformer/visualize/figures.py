@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage, check
+from tf_transformer.visualize.attention import check_labels
 
 # Okabe and Ito's colors, which can be distinguished with any color blindness, without black and
 # yellow, which is too pale on white.
@@ -197,30 +198,6 @@ def heads_figure(weights, queries, keys, titles=None, *, dark=False):
         if image is not None:
             figure.colorbar(image, ax=list(axes), label="weight")
         return figure
-
-
-def check_labels(weights, queries, keys, titles):
-    """Check the arguments of `attention_svg` and `heads_figure`."""
-    weights = np.asarray(weights, np.float64)
-    if weights.ndim == 2:
-        weights = weights[np.newaxis]  # (1, T, S)
-        titles = [""] if titles is None else titles
-    if weights.ndim != 3:
-        expected = "(heads, queries, keys) or (queries, keys)"
-        remedy = "Select one sentence of a batch: weights[0]."
-        raise ArgumentError("weights", expected, f"shape {weights.shape}", remedy)
-    if weights.size and not (weights.min() >= 0 and weights.max() <= 1.0001):  # NaN fails too
-        got = f"{weights.min():.3g} to {weights.max():.3g}"
-        remedy = "Pass the output of the softmax, not the scores."
-        raise ArgumentError("weights", "numbers in [0, 1]", got, remedy)
-    if titles is None:
-        titles = [f"head {n}" for n in range(1, len(weights) + 1)]
-    axes = {"titles": titles, "queries": queries, "keys": keys}
-    for axis, (name, labels) in enumerate(axes.items()):
-        if len(labels) != weights.shape[axis]:
-            expected = f"{weights.shape[axis]} strings, one for each step of axis {axis} of weights"
-            raise ArgumentError(name, f"{expected} {weights.shape}", len(labels))
-    return weights, titles
 
 
 def importance_figure(importance, *, title="importance of heads", dark=False):
