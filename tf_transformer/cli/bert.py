@@ -274,9 +274,8 @@ def _train_pairs(options):
     else:
         train, validation = [pair for n, pair in enumerate(train) if n % 10], train[::10]
     documents, least = {document for _, document in train}, options.hard_negatives + 2
-    if len(documents) < least:
-        expected = f"at least {least} different documents to train on"
-        raise ArgumentError("--train", expected, len(documents))
+    expected = f"at least {least} different documents to train on"
+    check(len(documents) >= least, "--train", expected, len(documents))
     import_tensorflow()
     import keras
 
@@ -418,9 +417,8 @@ def _search(options):
     texts = None
     if lines:
         texts = lines.read_bytes().removesuffix(b"\n").split(b"\n")
-        if len(texts) != count:
-            expected = f"the {count} lines that {options.index} was made from"
-            raise ArgumentError("--lines", expected, len(texts))
+        expected = f"the {count} lines that {options.index} was made from"
+        check(len(texts) == count, "--lines", expected, len(texts))
     encode = _encoder(options)
     queries = np.asarray(encode(options.query))
     if is_folder:
@@ -453,9 +451,8 @@ def _encoder(options):
     folder, changes = Path(options.model), given(options, ("pooling", "pooler_activation"))
     lite = lite_model(folder, "text encoder")
     if lite is not None:
-        if changes:
-            expected = "none for a LiteRT model, where they are fixed"
-            raise ArgumentError("--pooling, --pooler-activation", expected, f"them for {folder}")
+        expected = "none for a LiteRT model, where they are fixed"
+        check(not changes, "--pooling, --pooler-activation", expected, f"them for {folder}")
         return lambda texts: lite.encode([_text(text) for text in texts])
     import_tensorflow()
     import tensorflow as tf

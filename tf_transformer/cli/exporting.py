@@ -319,9 +319,8 @@ def _of_bert(folder):
     name = str(names[0] if isinstance(names, list) else names).replace("Albert", "Bert")
     classifier = bert.BertForSequenceClassification
     kinds = {"BertForSequenceClassification": classifier, "BertModel": bert.SentenceEncoder}
-    if name not in kinds:
-        remedy = "Other heads and early exit have no form for LiteRT."
-        raise ArgumentError("folder", "a classifier or an encoder", f"{name} in {folder}", remedy)
+    remedy = "Other heads and early exit have no form for LiteRT."
+    check(name in kinds, "folder", "a classifier or an encoder", f"{name} in {folder}", remedy)
     kind = kinds[name]
     longest, lowercase = read_text_settings(folder)
     if kind is classifier and result.is_file():

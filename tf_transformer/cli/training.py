@@ -183,9 +183,8 @@ def _new_translator(options):
 def _validation_source(options):
     """Return the `PairSource` of `--validation-file`, or None."""
     files = options.validation_file or ()
-    if len(files) > 2:
-        expected = "a TSV file, or a source and a target file"
-        raise ArgumentError("--validation-file", expected, f"{len(files)} files")
+    expected = "a TSV file, or a source and a target file"
+    check(len(files) <= 2, "--validation-file", expected, f"{len(files)} files")
     if not files:
         return None
     names = ("tsv",) if len(files) == 1 else ("source_file", "target_file")

@@ -194,9 +194,8 @@ class Distiller(BaseModel):
         ours, theirs = student.config, teacher.config
         layers, most = ours.num_hidden_layers, theirs.num_hidden_layers
         if layer_map is None:
-            if layers > most:
-                expected = "a dict, since the student has more layers than its teacher"
-                raise ArgumentError("layer_map", f"{expected}, {layers} and {most}", "None")
+            expected = "a dict, since the student has more layers than its teacher"
+            check(layers <= most, "layer_map", f"{expected}, {layers} and {most}", "None")
             layer_map = {n: round(n * most / layers) for n in range(layers + 1)}
         for layer, taught_by in layer_map.items():
             if layer not in range(layers + 1) or taught_by not in range(most + 1):

@@ -68,9 +68,8 @@ def exit_points(model, batches, thresholds=None):
         labels.append([] if y is None else np.reshape(y, -1))
     check(logits, "batches", "at least one batch", "none")
     logits, labels = np.concatenate(logits), np.concatenate(labels)
-    if len(labels) not in (0, len(logits)):
-        expected = f"the number of its class for each of {len(logits)} texts"
-        raise ArgumentError("batches", expected, f"{len(labels)} numbers")
+    expected = f"the number of its class for each of {len(logits)} texts"
+    check(len(labels) in (0, len(logits)), "batches", expected, f"{len(labels)} numbers")
     guesses = logits.argmax(-1)  # (N, L)
     streaks = np.zeros_like(guesses)
     for n in range(1, guesses.shape[1]):

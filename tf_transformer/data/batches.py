@@ -166,9 +166,8 @@ class BucketedBatches(Buckets):
     def __init__(
         self, sources, targets, *, start_id, end_id, lengths, tokens_per_batch, seed=0, pad_id=0
     ):
-        if len(sources) != len(targets):
-            got = f"{len(sources)} sources and {len(targets)} targets"
-            raise ArgumentError("sources, targets", "one target for each source", got)
+        got = f"{len(sources)} sources and {len(targets)} targets"
+        check(len(sources) == len(targets), "sources, targets", "one target for each source", got)
         _check_ids("sources", sources, pad_id)
         _check_ids("targets", targets, pad_id)
         self.start_id, self.end_id, self.pad_id = start_id, end_id, pad_id
@@ -180,9 +179,8 @@ class BucketedBatches(Buckets):
             seed=seed,
             fills=(pad_id,) * 3,
         )
-        if not self._buckets:
-            expected = f"a pair of at most {lengths[-1] - 1} tokens per side"
-            raise ArgumentError("sources, targets", expected, f"{len(sources)} pairs, all longer")
+        expected = f"a pair of at most {lengths[-1] - 1} tokens per side"
+        check(self._buckets, "sources, targets", expected, f"{len(sources)} pairs, all longer")
 
     def epoch(self, epoch, first_step=0):
         """Yield the batches `((source, target_in), target_out)` of an epoch, int32 (B, L)."""
@@ -413,9 +411,8 @@ class ShardedBatches:
                 row[np.searchsorted(lengths, size + 1)] += rows
         self.dropped = int(counts[:, -1].sum())
         self._counts = counts[:, :-1]
-        if not self._counts.any():
-            expected = f"a pair of at most {lengths[-1] - 1} tokens per side"
-            raise ArgumentError("lengths", expected, f"{len(pairs)} pairs, all longer")
+        expected = f"a pair of at most {lengths[-1] - 1} tokens per side"
+        check(self._counts.any(), "lengths", expected, f"{len(pairs)} pairs, all longer")
 
     @property
     def shapes(self):

@@ -11,7 +11,7 @@ import zlib
 from importlib import resources
 from pathlib import Path
 
-from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
+from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError, check
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -93,9 +93,8 @@ def check_aligned(paths, counts):
 def read_lines(path, argument):
     """Read the lines of one file, at least one of which must have text."""
     lines = list(iterate_lines(path, argument))
-    if not any(map(str.strip, lines)):
-        got, remedy = f"{path}, which is empty", "Check that it was written completely."
-        raise ArgumentError(argument, "at least one line of text", got, remedy)
+    got, remedy = f"{path}, which is empty", "Check that it was written completely."
+    check(any(map(str.strip, lines)), argument, "at least one line of text", got, remedy)
     return lines
 
 

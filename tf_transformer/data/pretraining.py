@@ -305,9 +305,8 @@ class PretrainingBatches:
         if list(lengths) != sorted(set(lengths)) or not lengths or lengths[0] <= self._special:
             expected = f"increasing ints above {self._special}, the number of special tokens"
             raise ArgumentError("lengths", expected, lengths)
-        if tokenizer.pad_id != 0:
-            expected = "the id 0 for [PAD], since the loss ignores labels of 0"
-            raise ArgumentError("tokenizer", expected, tokenizer.pad_id)
+        expected = "the id 0 for [PAD], since the loss ignores labels of 0"
+        check(tokenizer.pad_id == 0, "tokenizer", expected, tokenizer.pad_id)
         check(documents, "documents", "at least one", "none")
         self._documents, self._tokenizer = documents, tokenizer
         self._lengths, self._tokens_per_batch = lengths, tokens_per_batch

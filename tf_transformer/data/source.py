@@ -112,14 +112,12 @@ class PairSource:
             got = f"{self.source_file} and {self.target_file}"
             raise ArgumentError("source_file, target_file", "both or neither", got)
         sources, targets = len(_several(self.source_file)), len(_several(self.target_file))
-        if sources != targets:
-            expected, got = "as many target files as source files", f"{sources} and {targets}"
-            raise ArgumentError("source_file, target_file", expected, got)
+        expected, got = "as many target files as source files", f"{sources} and {targets}"
+        check(sources == targets, "source_file, target_file", expected, got)
         choices = self.corpus, self.source_file, self.tsv, self.prepared
         given = sum(choice is not None for choice in choices)
-        if given != 1:
-            expected = "one of corpus, source_file with target_file, tsv, or prepared"
-            raise ArgumentError("data", expected, f"{given} of them")
+        expected = "one of corpus, source_file with target_file, tsv, or prepared"
+        check(given == 1, "data", expected, f"{given} of them")
 
     @property
     def name(self):
@@ -295,9 +293,8 @@ def split_documents(documents, validation_share):
     sets = ([], [])
     for document in documents:
         sets[uniform(comparable(" ".join(document))) < validation_share].append(document)
-    if not all(sets):
-        got, remedy = f"{len(sets[0])} and {len(sets[1])} of them", "A blank line ends a document."
-        raise ArgumentError("documents", "enough for training and validation", got, remedy)
+    got, remedy = f"{len(sets[0])} and {len(sets[1])} of them", "A blank line ends a document."
+    check(all(sets), "documents", "enough for training and validation", got, remedy)
     return sets
 
 

@@ -168,9 +168,8 @@ def fine_tuning_optimizer(settings, steps):
 def check_model(model, tokenizer, settings):
     """Check that texts fit the model."""
     most = model.config.max_length
-    if settings.max_length > most:
-        expected = f"at most {most}, the positions of the model"
-        raise ArgumentError("max_length", expected, settings.max_length)
+    expected = f"at most {most}, the positions of the model"
+    check(settings.max_length <= most, "max_length", expected, settings.max_length)
     check_vocabulary(model, tokenizer)
 
 

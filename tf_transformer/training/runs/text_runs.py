@@ -15,7 +15,7 @@ from tf_transformer.data import (
     split_documents,
 )
 from tf_transformer.distribution import current_workers
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.errors import ArgumentError, MissingFileError, check
 from tf_transformer.functional.cross_entropy import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
 from tf_transformer.models.bert import BertConfig, BertForMaskedLM, BertForPreTraining, read_config
@@ -299,9 +299,8 @@ class PretrainingRun(TextRun):
             model = cls.from_pretrained(self.start, new_head=None, **dropout)
             check_vocabulary(model, tokenizer, "start")
             most = model.config.max_length
-            if preset.lengths[-1] > most:
-                expected = f"at most {most}, the positions in {self.start}"
-                raise ArgumentError("lengths", expected, preset.lengths)
+            expected = f"at most {most}, the positions in {self.start}"
+            check(preset.lengths[-1] <= most, "lengths", expected, preset.lengths)
             return model
         config = BertConfig(
             vocab_size=tokenizer.vocab_size,
