@@ -141,19 +141,13 @@ def sampling_options(options):
 
 def add_device_arguments(parser):
     """Add `--distribute` and `--deterministic`."""
-    parser.add_argument(
-        "--distribute",
-        metavar="auto|none|mirrored|workers|tpu",
-        help="what trains together: all GPUs of this machine (mirrored), the processes that the "
-        "environment variable TF_CONFIG names (workers), a TPU (default: auto, workers or mirrored "
-        "where there are several)",
-    )
-    parser.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="only operations that give the same result every time: a run that was interrupted "
-        "ends with the weights of one that was not, bit by bit (slower)",
-    )
+    text = "what trains together: all GPUs of this machine (mirrored), the processes that the "
+    text += "environment variable TF_CONFIG names (workers), a TPU (default: auto, workers or "
+    text += "mirrored where there are several)"
+    parser.add_argument("--distribute", metavar="auto|none|mirrored|workers|tpu", help=text)
+    text = "only operations that give the same result every time: a run that was interrupted ends "
+    text += "with the weights of one that was not, bit by bit (slower)"
+    parser.add_argument("--deterministic", action="store_true", help=text)
 
 
 def require(extra, *packages):

@@ -63,13 +63,9 @@ def add_classification(commands):
     activation = "for checkpoints that do not name it: tanh (default) or linear"
     add("--pooler-activation", help=activation)
     add("--dropout", type=float, help="overrides the rates of the checkpoint")
-    add(
-        "--early-exit",
-        type=float,
-        metavar="PERCENT",
-        help="a classifier after every layer; easy texts exit early, which changes the answer for "
-        "at most this percentage of the validation texts",
-    )
+    text = "a classifier after every layer; easy texts exit early, which changes the answer for at "
+    text += "most this percentage of the validation texts"
+    add("--early-exit", type=float, metavar="PERCENT", help=text)
     add_settings(finetune, _SETTINGS)
     finetune.set_defaults(max_length=None)  # or fewer, if the model has fewer positions
     add_device_arguments(finetune)
@@ -337,12 +333,9 @@ def add_search(commands):
     where.add_argument("--output", metavar="FILE", help="instead of standard output")
     index = "or an index for search, which knows its model"
     where.add_argument("--index", metavar="FOLDER", help=index)
-    add(
-        "--vectors-dtype",
-        choices=("float32", "float16", "int8", "pq", "hnsw"),
-        help="of the index; pq is the smallest, hnsw the fastest for millions; both are "
-        "approximate, by faiss (default: float32)",
-    )
+    text = "of the index; pq is the smallest, hnsw the fastest for millions; both are approximate, "
+    text += "by faiss (default: float32)"
+    add("--vectors-dtype", choices=("float32", "float16", "int8", "pq", "hnsw"), help=text)
     add("--batch-size", type=int, default=64, help="lines at a time (default: 64)")
 
     search = add_command(commands, "search", _search)
@@ -356,13 +349,9 @@ def add_search(commands):
 
 def _add_encoder_arguments(parser):
     add = parser.add_argument
-    add(
-        "--model",
-        metavar="FOLDER",
-        required=True,
-        help="a checkpoint with its vocabulary, or a SavedModel from TextEncoder, or the output of "
-        "litert",
-    )
+    text = "a checkpoint with its vocabulary, or a SavedModel from TextEncoder, or the output of "
+    text += "litert"
+    add("--model", metavar="FOLDER", required=True, help=text)
     add("--pooling", help="mean, cls or pooler (default: the one in the folder, or mean)")
     activation = "for checkpoints that do not name it: tanh (default) or linear (SimBERT)"
     add("--pooler-activation", help=activation)

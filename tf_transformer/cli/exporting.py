@@ -60,12 +60,9 @@ def add_export(commands):
     xla = "compile decoding with XLA: faster, but the first text of each size takes seconds "
     xla += "(default: on machines with a GPU)"
     add("--jit-compile", action=argparse.BooleanOptionalAction, help=xla)
-    add(
-        "--weights-dtype",
-        choices=("float32", "float16", "bfloat16", "int8"),
-        help="of the weights in the files; the model computes in float32, except that int8 weights "
-        "are multiplied as integers (default: float32)",
-    )
+    text = "of the weights in the files; the model computes in float32, except that int8 weights "
+    text += "are multiplied as integers (default: float32)"
+    add("--weights-dtype", choices=("float32", "float16", "bfloat16", "int8"), help=text)
     add_language_arguments(export)
 
 
@@ -268,12 +265,9 @@ def add_litert(commands):
         help="int8 rounds the operands of products, full int8 also values between products, with "
         "ranges from examples (default: float32)",
     )
-    add(
-        "--examples",
-        metavar="FILE",
-        help="texts, one per line, for the check and the ranges of full int8 (default: the "
-        "training texts of a run; otherwise words of the vocabulary)",
-    )
+    text = "texts, one per line, for the check and the ranges of full int8 (default: the training "
+    text += "texts of a run; otherwise words of the vocabulary)"
+    add("--examples", metavar="FILE", help=text)
 
 
 def _litert(options):

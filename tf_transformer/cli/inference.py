@@ -88,12 +88,9 @@ def add_translate(commands):
     add("--output", metavar="FILE", help=output)
     how = translate.add_mutually_exclusive_group()
     how.add_argument("--beam", action="store_true", help="use beam search (default: greedy)")
-    how.add_argument(
-        "--n-best",
-        action="store_true",
-        help="print the n-best list whose size was set when the model was exported (`export "
-        "--n-best`): number of the text, score, translation",
-    )
+    text = "print the n-best list whose size was set when the model was exported (`export "
+    text += "--n-best`): number of the text, score, translation"
+    how.add_argument("--n-best", action="store_true", help=text)
     add_sampling_arguments(translate, how)
     add_model_argument(translate)
     add_language_arguments(translate)
@@ -368,12 +365,9 @@ def add_explore(commands):
     add = add_command(commands, "explore", _explore).add_argument
     text = "a text; or a pair, for a translator a text and its translation"
     add("text", nargs="+", help=text)
-    add(
-        "--model",
-        metavar="FOLDER",
-        help="an exported translator, the run of one, or a BERT checkpoint with its vocabulary "
-        "(default: the English-Chinese translator)",
-    )
+    text = "an exported translator, the run of one, or a BERT checkpoint with its vocabulary "
+    text += "(default: the English-Chinese translator)"
+    add("--model", metavar="FOLDER", help=text)
     add("--output", metavar="FILE", default="attention.html", help="default: attention.html")
     add("--lang", choices=("en", "zh"), default="en", help="of the page (default: en)")
 

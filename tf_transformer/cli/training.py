@@ -39,11 +39,9 @@ def add_run_arguments(parser, presets, folder, architectures=None):
         add(f"--{name}", type=int, help="instead of the preset's")
     parts = "compute the gradient of each batch in N parts: less memory, the same result"
     add("--accumulate", type=int, metavar="N", help=parts)
-    add(
-        "--precision",
-        help="float32 (default); mixed_bfloat16, for accelerators and processors with AMX; "
-        "mixed_float16, for GPUs without bfloat16",
-    )
+    text = "float32 (default); mixed_bfloat16, for accelerators and processors with AMX; "
+    text += "mixed_float16, for GPUs without bfloat16"
+    add("--precision", help=text)
     if architectures:
         add(
             "--architecture",
@@ -135,13 +133,9 @@ def add_train(commands):
     add = train.add_argument
     prepared = "or the output of tf-transformer prepare, of any size"
     add("--prepared", metavar="FOLDER", help=prepared)
-    add(
-        "--validation-file",
-        nargs="+",
-        metavar="FILE",
-        help="your own validation set: a TSV file, or a source and a target file (default: 2 %% of "
-        "the data)",
-    )
+    text = "your own validation set: a TSV file, or a source and a target file (default: 2 %% of "
+    text += "the data)"
+    add("--validation-file", nargs="+", metavar="FILE", help=text)
     add("--subword", help="bpe, wordpiece or unigram: how words are split (default: bpe)")
     add_run_arguments(
         train,
