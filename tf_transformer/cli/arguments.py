@@ -68,9 +68,8 @@ def absolute(path):
 
 def add_model_argument(parser):
     """Add `--model`, an exported translator."""
-    parser.add_argument(
-        "--model", metavar="FOLDER", help="an exported model (default: the English-Chinese one)"
-    )
+    text = "an exported model (default: the English-Chinese one)"
+    parser.add_argument("--model", metavar="FOLDER", help=text)
 
 
 def model_path(folder):
@@ -124,9 +123,8 @@ def lite_model(folder, kind):
 
 def add_sampling_arguments(parser, exclusive):
     """Add `--sample` and the options that need it."""
-    exclusive.add_argument(
-        "--sample", action="store_true", help="sample from the model's distribution"
-    )
+    text = "sample from the model's distribution"
+    exclusive.add_argument("--sample", action="store_true", help=text)
     for name, (kind, meaning) in _SAMPLING.items():
         parser.add_argument(option(name), type=kind, help=f"with --sample: {meaning}")
 

@@ -83,7 +83,8 @@ def head_importance(model, batches, by="gradient"):
     "gradient": the expected size of the gradient of the loss L with respect to a gate on the head's
     output, E_x |dL(x) / d gate|, Michel et al. 2019, "Are Sixteen Heads Really Better than One?",
     section 4.1. "ablation": the increase of the loss without the head, their section 3.2.
-    "confidence": see `head_confidence`. Dropout is off, and the model does not change.
+    "confidence": see `head_confidence`. Dropout is off, and the model does not change. Raises a
+    ValueError if the model has another class or is not built or compiled, or there is no batch.
 
     Args:
         model: compiled `Transformer` or BERT model; its loss is used.
@@ -94,10 +95,6 @@ def head_importance(model, batches, by="gradient"):
     Returns:
         dict, "encoder" and for a `Transformer` also "decoder" (self-attention) and "cross" -> list
         with a float array (N,) for each layer.
-
-    Raises:
-        ValueError: If the model has another class or is not built or compiled, or there is no
-            batch.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -146,9 +143,8 @@ def _by_gradient(model, batches, sites):
 
     def gates(example):
         """Return the size of each gate's gradient, computed from the kernel's rows."""
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(
-            tf.nest.map_structure(lambda t: tf.expand_dims(t, 0), example)
-        )
+        example = tf.nest.map_structure(lambda t: tf.expand_dims(t, 0), example)
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(example)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(kernels)
             loss = model.compute_loss(x, y, model(x, training=False), weights, training=False)
@@ -250,7 +246,8 @@ def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by=
     """Remove the least important heads and inner units in steps, training after each step.
 
     Michel et al. 2019, section 4: the importance is measured again before each step. Returns the
-    smaller model after the last training.
+    smaller model after the last training. Raises a ValueError if both shares are 0 or `steps` is
+    below 1; see also `head_importance`, `unit_importance` and `least_important`.
 
     Args:
         model: compiled `Transformer` or BERT model; it does not change.
@@ -259,10 +256,6 @@ def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by=
         heads, units: floats in [0, 1), the total share of heads, and of inner units, to remove.
         steps: int, the number of times to remove and train.
         by: see `head_importance`; for units, "gradient" or "ablation".
-
-    Raises:
-        ValueError: If both shares are 0 or `steps` is below 1; see also `head_importance`,
-            `unit_importance` and `least_important`.
 
     Example:
         >>> from tf_transformer import Transformer

@@ -175,10 +175,8 @@ class Prune(TrainingStep):
             task.train(self.learner(smaller, model), self, folder / f"round-{next(rounds)}")
 
         task.compile(model)
-        shares = {"heads": self.heads, "units": self.units}
-        return prune_gradually(
-            model, task.examples(), train, steps=self.rounds, by=self.by, **shares
-        )
+        how = {"heads": self.heads, "units": self.units, "steps": self.rounds, "by": self.by}
+        return prune_gradually(model, task.examples(), train, **how)
 
 
 _DTYPES = {
@@ -224,13 +222,10 @@ class Recipe:
     Args:
         model: str, the output of `tf-transformer finetune`, or a training run of a translator.
         steps: tuple of `Distil`, `Prune` and `Quantize`; `Quantize` comes last, and may be repeated
-            to compare several forms of the same model.
+            to compare several forms of the same model. No step or another order is a ValueError.
         data: dict, the texts of a classifier: `set` and `archive`, or `train` and optionally
             `validation` and `test`, see `load_labelled_texts` and `read_labelled_tsv`. Empty for a
             translator, whose run names them.
-
-    Raises:
-        ValueError: If there is no step, or another kind of step after `Quantize`.
 
     Example:
         >>> recipe = Recipe("runs/en-zh", (Distil(layers=[2, 1]), Quantize()))

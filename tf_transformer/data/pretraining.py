@@ -262,7 +262,8 @@ class PretrainingBatches:
     With next sentence prediction, a row is [CLS] first [SEP] second [SEP], otherwise [CLS] text
     [SEP]; see `sentence_pairs`, `text_blocks` and, for the masks, `mask_tokens`. Batches are those
     of `Buckets`, except that leftover rows of a bucket move to the next one, and the last batch is
-    filled by repeating its rows.
+    filled by repeating its rows. Raises a ValueError if there are no documents or none that form
+    pairs, if the bucket lengths do not increase or are too small, or if the id of [PAD] is not 0.
 
     Args:
         documents: same as in `sentence_pairs`.
@@ -273,10 +274,6 @@ class PretrainingBatches:
             whole words.
         rate: float, the share of the tokens to mask.
         seed: int, seed for pairs, masks and order.
-
-    Raises:
-        ValueError: If there are no documents or none that form pairs, if the bucket lengths do not
-            increase or are too small, or if the id of [PAD] is not 0.
 
     Example:
         >>> from tf_transformer.tokenizers import WordPieceTokenizer

@@ -17,11 +17,8 @@ def read_documents(paths):
 
     Devlin et al. 2019, `create_pretraining_data.py`. The end of a file also ends a document.
     Returns a list of documents, each a list of stripped sentences. `paths` is a str or Path of a
-    UTF-8 text file, or an iterable of them; each may be gzipped.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If `paths` is empty, or a file is empty, damaged or not UTF-8.
+    UTF-8 text file, or an iterable of them; each may be gzipped. Raises a FileNotFoundError if a
+    file does not exist, a ValueError if `paths` is empty, or a file is empty, damaged or not UTF-8.
 
     Example:
         >>> _ = Path("text.txt").write_text("It rains.\\nTake a coat.\\n\\nCats sleep.\\n")
@@ -194,8 +191,7 @@ def _suffix(files):
 class Split:
     """Three lists of `(source, target)` pairs that share no sentence.
 
-    Args:
-        train, validation, test: lists of pairs for training, choosing a model and final results.
+    `train` is for training, `validation` for choosing a model, `test` for final results.
 
     Example:
         >>> Split(train=[("a", "b")], validation=[], test=[]).train

@@ -47,10 +47,8 @@ def count_compilations():
         try:
             tf.profiler.experimental.start(folder, options)
         except tf.errors.AlreadyExistsError as error:
-            message = (
-                "count_compilations: another profiler is running; stop it first (TensorBoard's "
-            )
-            message += "profile_batch, or another count_compilations block)."
+            message = "count_compilations: another profiler is running; stop it first "
+            message += "(TensorBoard's profile_batch, or another count_compilations block)."
             raise RuntimeError(message) from error
         try:
             yield built

@@ -311,7 +311,10 @@ class RDrop(BaseModel):
         self.model.load_weights(*args, **kwargs)
 
     def train_step(self, data):
-        return super().train_step(tf.nest.map_structure(_twice, data))
+        def twice(x):
+            return None if x is None else tf.concat([x, x], 0)  # None: no sample weights
+
+        return super().train_step(tf.nest.map_structure(twice, data))
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
@@ -331,7 +334,3 @@ class RDrop(BaseModel):
     def from_config(cls, config, custom_objects=None):
         model = keras.saving.deserialize_keras_object(config.pop("model"), custom_objects)
         return cls(model, **config)
-
-
-def _twice(x):
-    return None if x is None else tf.concat([x, x], 0)  # None: no sample weights

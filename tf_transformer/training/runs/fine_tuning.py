@@ -186,10 +186,8 @@ def _check(trained, tokenizer, data, settings):
         raise ArgumentError("labels", f"those of the data, {data.labels}", got, remedy)
     if model.config.answers != "softmax":
         expected = "single_label_classification, or None, since each text of the data has one class"
-        remedy = (
-            "Pass problem_type=None and new_head=True to from_pretrained, or compile the model "
-        )
-        remedy += "with a loss of your own."
+        remedy = "Pass problem_type=None and new_head=True to from_pretrained, or compile the "
+        remedy += "model with a loss of your own."
         raise ArgumentError("problem_type", expected, f"{model.config.problem_type!r}", remedy)
     check(data.train, "data", "texts to train on", "none")
 
@@ -198,6 +196,10 @@ def train_pairs(
     encoder, tokenizer, pairs, settings, *, temperature=0.05, negatives=None, **fit_options
 ):
     """Train a sentence encoder with `model.fit`, so that it finds the document of a query.
+
+    Returns the Keras `History`: loss, and accuracy among the documents of a batch. Raises a
+    ValueError if there are fewer than two pairs or one pair per batch, `max_length` exceeds the
+    model's positions, or the negatives do not match the pairs.
 
     Args:
         encoder: `SentenceEncoder`; it is changed.
@@ -208,13 +210,6 @@ def train_pairs(
         negatives: None, or for each pair a list of hard negatives, all of the same length, see
             `hard_negatives`.
         fit_options: further arguments of `model.fit`: callbacks, verbose.
-
-    Returns:
-        Keras `History`: loss, and accuracy among the documents of a batch.
-
-    Raises:
-        ValueError: If there are fewer than two pairs or one pair per batch, `max_length` exceeds
-            the model's positions, or the negatives do not match the pairs.
 
     Example:
         >>> from pathlib import Path

@@ -112,9 +112,8 @@ class ModelPreset(BasePreset):
     def new_model(self, model_class, *vocab_sizes, **settings):
         """Create a model with the sizes of the preset."""
         sizes = (self.num_layers, self.d_model, self.num_heads, self.dff, *vocab_sizes)
-        model = model_class(
-            *sizes, rate=self.rate, architecture=self.new_architecture(), **settings
-        )
+        settings |= {"rate": self.rate, "architecture": self.new_architecture()}
+        model = model_class(*sizes, **settings)
         model.build()
         return model
 
