@@ -207,15 +207,12 @@ class Distiller(BaseModel):
             )
             if self.attention and layer and taught_by and len(set(heads)) > 1:
                 places = f"the student's layer {layer} as in the teacher's layer {taught_by}"
-                remedy = "Set attention to 0."
-                raise ArgumentError(
-                    "attention", f"as many heads in {places}", "different numbers", remedy
-                )
+                expected, got = f"as many heads in {places}", "different numbers"
+                raise ArgumentError("attention", expected, got, "Set attention to 0.")
         self.layer_map = dict(layer_map)
         if ours.hidden_size != theirs.hidden_size:
-            self.projection = keras.layers.Dense(
-                theirs.hidden_size, use_bias=False, name="projection", dtype=self.dtype_policy
-            )
+            settings = {"use_bias": False, "name": "projection", "dtype": self.dtype_policy}
+            self.projection = keras.layers.Dense(theirs.hidden_size, **settings)
             self.projection.build((None, ours.hidden_size))
 
     @property

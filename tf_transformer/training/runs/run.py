@@ -191,7 +191,6 @@ class Run:
         return model
 
     def _model_to_train(self, tokenizer):
-        """Return a new model, possibly wrapped to add a loss."""
         return self.new_model(tokenizer)
 
     def compile(self, model, schedule):
@@ -206,7 +205,6 @@ class Run:
         model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
 
     def _finish(self):
-        """Return the result of `train`."""
         return self.best_model()
 
     def best_model(self):
