@@ -264,7 +264,7 @@ FAULTS = [
             "training/losses",
         ),
         (
-            "training/accumulate_gradients.py",
+            "training/optimizers.py",
             "return parts * replicas * own / tf.maximum(total, 1.0)[:, tf.newaxis]",
             "return tf.ones_like(own)",
             "training/test_accumulate_gradients.py",
@@ -671,7 +671,7 @@ FAULTS = [
             "data/test_batches.py",
         ),
         (
-            "data/split.py",
+            "data/source.py",
             "parent[max(roots)] = min(roots)",
             "parent[max(roots)] = max(roots)",
             "data/test_split.py",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tf_transformer.distribution.workers import _task
+from tf_transformer.distribution import _task
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ["cluster.md", "cluster.zh-CN.md"]

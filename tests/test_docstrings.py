@@ -19,11 +19,12 @@ import tensorflow as tf
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-HOMES = sorted(
+FOLDERS = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
     for path in (ROOT / "tf_transformer").rglob("__init__.py")
     if path.parent.name != "cli"  # the README and tests/cli/ show the command
 )
+HOMES = [*FOLDERS, "tf_transformer.distribution"]
 
 
 class Documented(NamedTuple):

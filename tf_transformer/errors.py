@@ -42,11 +42,16 @@ class ArgumentError(ValueError):
         return f"{place}: expected {self.expected}{got}.{remedy}"
 
 
+def check(holds, argument, expected, got="", remedy=None):
+    """Raise an `ArgumentError` about an argument unless a condition holds."""
+    if not holds:
+        raise ArgumentError(argument, expected, got, remedy)
+
+
 def check_fields(owner, *conditions):
-    """Raise an `ArgumentError` for the first of `(name, expected, holds)` that does not hold."""
+    """Check each `(name, expected, holds)` of an object's fields."""
     for name, expected, holds in conditions:
-        if not holds:
-            raise ArgumentError(name, expected, f"{getattr(owner, name)!r}")
+        check(holds, name, expected, f"{getattr(owner, name)!r}")
 
 
 _KINDS = {
@@ -71,6 +76,15 @@ def check_types(settings):
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in wanted):
             kinds = " or ".join(_KINDS[kind] for kind in wanted)
             raise ArgumentError(field.name, kinds, f"{value!r}")
+
+
+def check_ranges(settings, ranges):
+    """Check the types of a dataclass, and `(expected, holds, names)` of those not None."""
+    check_types(settings)
+    for expected, holds, names in ranges:
+        for name in names.split():
+            value = getattr(settings, name, None)
+            check(value is None or holds(value), name, expected, f"{value!r}")
 
 
 def did_you_mean(value, choices):

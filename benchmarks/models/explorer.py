@@ -40,7 +40,7 @@ def arrays(tokens):
 def write_own(path, queries, keys, weights):
     """Write the explorer's page."""
     from tf_transformer.functional.attention.scaled_dot_product import RecordedAttention
-    from tf_transformer.visualize.explorer import AttentionStack, explorer_page
+    from tf_transformer.visualize.attention import AttentionStack, explorer_page
 
     labels = [f"token{n}" for n in range(weights.shape[-1])]
     layers = [RecordedAttention(*layer) for layer in zip(queries, keys, weights, strict=True)]

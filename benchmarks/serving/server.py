@@ -7,7 +7,7 @@ this library or, with the same weights and tokenizer, by CTranslate2. Two more a
 
 import sys
 
-from tf_transformer.cli.tensorflow_start import import_tensorflow
+from tf_transformer.cli.arguments import import_tensorflow
 
 OWN, FLOAT32, INT8 = "tf_transformer", "CTranslate2 float32", "CTranslate2 int8"
 

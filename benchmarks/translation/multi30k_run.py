@@ -23,7 +23,7 @@ ONE_CORE = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 def run_seed(options, seed):
     """Train a seed in its folder, or resume it there, and score it."""
     os.environ.update(ONE_CORE)  # before TensorFlow is imported
-    from tf_transformer.cli.tensorflow_start import import_tensorflow
+    from tf_transformer.cli.arguments import import_tensorflow
 
     import_tensorflow()
     folder = options.output / f"seed-{seed}"

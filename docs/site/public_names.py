@@ -11,16 +11,15 @@ def modules():
     """Return the public modules, each of which gets a page.
 
     Returns:
-        list of str: the folders of the package that export names, and three more.
+        list of str: the folders of the package that export names, and five more.
 
     Example:
         >>> modules()[:2]
         ['tf_transformer.architectures', 'tf_transformer.bert']
     """
     folders = (path.parent.name for path in (ROOT / "tf_transformer").glob("*/__init__.py"))
-    names = sorted(
-        [*folders, "architectures", "bert", "compression.recipes", "models.hugging_face"]
-    )
+    others = ("architectures", "bert", "compression.recipes", "distribution", "models.hugging_face")
+    names = sorted([*folders, *others])
     return [f"tf_transformer.{name}" for name in names if public_names(f"tf_transformer.{name}")]
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tf_transformer.data import PairSource, PreparedPairs, prepare_pairs, split_pairs
-from tf_transformer.data.split import comparable
+from tf_transformer.data.source import comparable
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 
 pytestmark = pytest.mark.one_of(3, "texts")

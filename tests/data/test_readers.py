@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from tf_transformer.data import read_files, read_tsv
-from tf_transformer.data.readers import one_line
+from tf_transformer.data.files import one_line
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from pathlib import Path
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-from tf_transformer.distribution import Workers, together, workers
+from tf_transformer import distribution
+from tf_transformer.distribution import Workers, together
 from tf_transformer.errors import ArgumentError
 
 
@@ -20,7 +21,7 @@ def main(shared):
     own = shared / str(here.index)
     own.mkdir(parents=True)
     os.chdir(own)
-    workers._LINGER = 0.1  # several failures in one process
+    distribution._LINGER = 0.1  # several failures in one process
     found = {}
 
     def outcome(name, check):
@@ -58,13 +59,13 @@ def main(shared):
     agree("folder", "run", preset={"epochs": 3})
     agree("preset", shared / "run", preset={"epochs": 3 + here.index}, data=["a"])
     agree("data", shared / "run", preset={}, data=["a", "b" * (1 + here.index)])
-    workers._PACKAGES = ("tensorflow", "keras", "numpy", "pytest")[: 3 + here.index]
+    distribution._PACKAGES = ("tensorflow", "keras", "numpy", "pytest")[: 3 + here.index]
     agree("versions", shared / "run")
     (shared / "file").touch() if here.is_chief else None
     agree("unwritable", shared / "file" / "run")
     found["left"] = sorted(path.name for path in shared.glob("run/*"))
     found["sum"] = here.any(here.index == 1)
-    workers._LINGER = 2.0
+    distribution._LINGER = 2.0
     here.leave()
     print(json.dumps(found))
 

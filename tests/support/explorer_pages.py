@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from tf_transformer.functional.attention.scaled_dot_product import RecordedAttention
-from tf_transformer.visualize.explorer import AttentionStack, explorer_page
+from tf_transformer.visualize.attention import AttentionStack, explorer_page
 
 
 def random_stack(kind, queries, keys, heads=(2, 3), width=7, seed=3):

@@ -52,7 +52,7 @@ def train(folder, epochs):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         tf.config.experimental.enable_op_determinism()
-        module = importlib.import_module("tf_transformer.training.runs.resumable_fit")
+        module = importlib.import_module("tf_transformer.training.resume_checkpoint")
         module.ResumeCheckpoint = functools.partial(ResumeCheckpoint, seconds=0)
         exists = (folder / "run" / "run.json").exists()
         run = TrainingRun.open(folder / "run") if exists else small_run(folder, epochs=epochs)

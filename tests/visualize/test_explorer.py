@@ -89,7 +89,7 @@ def test_a_missing_translation_is_decoded_by_the_model(tokenizer, tmp_path, monk
             asked.append(text.numpy().tolist())
             return tf.constant([SENTENCES[1]])
 
-    module = importlib.import_module("tf_transformer.visualize.explorer")
+    module = importlib.import_module("tf_transformer.visualize.attention")
     monkeypatch.setattr(module, "Translator", Stub)
     model = translator(tokenizer)
     pages = [

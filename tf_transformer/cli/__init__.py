@@ -11,27 +11,27 @@ import sys
 import traceback
 
 import tf_transformer
-from tf_transformer.cli import bert, exporting, generation, serving, training, translation
+from tf_transformer.cli import bert, exporting, inference, training
 from tf_transformer.errors import ArgumentError, MissingPackage, message_of_graph
 
 # In the order of `--help`.
 _COMMANDS = (
     training.add_train,
     training.add_prepare,
-    translation.add_translate,
-    translation.add_evaluate,
+    inference.add_translate,
+    inference.add_evaluate,
     exporting.add_export,
-    serving.add_serve,
+    inference.add_serve,
     exporting.add_litert,
-    serving.add_info,
-    serving.add_explore,
+    inference.add_info,
+    inference.add_explore,
     bert.add_search,
     bert.add_train_pairs,
     bert.add_classification,
     exporting.add_compress,
     training.add_pretrain,
     training.add_language_model,
-    generation.add_generate,
+    inference.add_generate,
 )
 _POSITIONAL = {"folder", "index", "name", "query", "recipe", "text"}
 _BUG = (

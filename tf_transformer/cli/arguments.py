@@ -1,11 +1,14 @@
-"""What several commands share: their arguments, what these stand for, and checks of them."""
+"""What several commands share: their arguments, what these stand for, and importing TensorFlow."""
 
+import gc
 import json
+import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-from tf_transformer.cli.tensorflow_start import import_tensorflow
-from tf_transformer.errors import ArgumentError
+from tf_transformer import data
+from tf_transformer.errors import ArgumentError, MissingPackage, check
 
 # The options that only `sample_decode` has.
 _SAMPLING = {
@@ -53,11 +56,9 @@ def add_pair_arguments(parser, default, own):
 
 def pair_source(options):
     """Return the `PairSource` of the options, with absolute paths, or None if there is none."""
-    from tf_transformer.data import PairSource
-
     names = ("corpus", "source_file", "target_file", "tsv", "prepared")
     values = {name: value for name, value in given(options, names).items() if value}
-    return PairSource(**values).with_paths(absolute) if values else None
+    return data.PairSource(**values).with_paths(absolute) if values else None
 
 
 def absolute(path):
@@ -67,9 +68,8 @@ def absolute(path):
 
 def add_model_argument(parser):
     """Add `--model`, an exported translator."""
-    parser.add_argument(
-        "--model", metavar="FOLDER", help="an exported model (default: the English-Chinese one)"
-    )
+    text = "an exported model (default: the English-Chinese one)"
+    parser.add_argument("--model", metavar="FOLDER", help=text)
 
 
 def model_path(folder):
@@ -117,16 +117,14 @@ def lite_model(folder, kind):
     from tf_transformer.litert import load, read_description
 
     found = read_description(folder)["kind"]
-    if found != kind:
-        raise ArgumentError("--model", f"a {kind}", f"a {found} for LiteRT: {folder}")
+    check(found == kind, "--model", f"a {kind}", f"a {found} for LiteRT: {folder}")
     return load(folder)
 
 
 def add_sampling_arguments(parser, exclusive):
     """Add `--sample` and the options that need it."""
-    exclusive.add_argument(
-        "--sample", action="store_true", help="sample from the model's distribution"
-    )
+    text = "sample from the model's distribution"
+    exclusive.add_argument("--sample", action="store_true", help=text)
     for name, (kind, meaning) in _SAMPLING.items():
         parser.add_argument(option(name), type=kind, help=f"with --sample: {meaning}")
 
@@ -141,19 +139,54 @@ def sampling_options(options):
 
 def add_device_arguments(parser):
     """Add `--distribute` and `--deterministic`."""
-    parser.add_argument(
-        "--distribute",
-        metavar="auto|none|mirrored|workers|tpu",
-        help="what trains together: all GPUs of this machine (mirrored), the processes that the "
-        "environment variable TF_CONFIG names (workers), a TPU (default: auto, workers or mirrored "
-        "where there are several)",
-    )
-    parser.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="only operations that give the same result every time: a run that was interrupted "
-        "ends with the weights of one that was not, bit by bit (slower)",
-    )
+    text = "what trains together: all GPUs of this machine (mirrored), the processes that the "
+    text += "environment variable TF_CONFIG names (workers), a TPU (default: auto, workers or "
+    text += "mirrored where there are several)"
+    parser.add_argument("--distribute", metavar="auto|none|mirrored|workers|tpu", help=text)
+    text = "only operations that give the same result every time: a run that was interrupted ends "
+    text += "with the weights of one that was not, bit by bit (slower)"
+    parser.add_argument("--deterministic", action="store_true", help=text)
+
+
+def require(extra, *packages):
+    """Raise an ImportError with the command that installs an extra if a package is missing."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise MissingPackage(f'{package} is not installed: pip install -e ".[{extra}]"')
+
+
+def import_tensorflow(optimize_graphs=True, share_operations=True, start=None):
+    """Import TensorFlow without the lines that it prints on import and first use."""
+    if not share_operations:
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Batches allocate and free hundreds of megabytes: TensorFlow's allocator keeps the memory,
+    # while malloc returns it and causes new page faults (benchmarks/training/NOTES.md).
+    os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
+    # oneDNN's matrix products were faster on every x86 processor measured, but TensorFlow enables
+    # them by default only on some.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    sys.stderr.flush()
+    saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        import tensorflow as tf
+
+        options = {"disable_meta_optimizer": not optimize_graphs}
+        tf.config.optimizer.set_experimental_options(options)
+        tf.config.list_physical_devices()
+        started = start() if start else None
+        tf.zeros(())  # the first tensor prints more lines
+        if tf.__version__ < "2.21":  # so does the first XLA program, whatever the log level
+            tf.function(lambda: tf.zeros(()), jit_compile=True)()
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(null)
+    # Tracing allocates millions of objects, and every collection would also visit the objects of
+    # the imports: a quarter of the time to the first step.
+    gc.freeze()
+    return started
 
 
 def start_training(options):

@@ -11,13 +11,22 @@ from tf_transformer.cli.arguments import (
     add_settings,
     check_empty,
     given,
+    import_tensorflow,
     lite_model,
+    require,
     show_progress,
     start_training,
     write_result,
 )
-from tf_transformer.cli.tensorflow_start import import_tensorflow, require
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.data.files import (
+    check_plain_text,
+    check_replaceable,
+    map_array,
+    read_tsv,
+    replacing,
+    text_of_line,
+)
+from tf_transformer.errors import ArgumentError, MissingFileError, check
 
 # The options of `FineTuning` and their defaults, repeated since importing it takes seconds.
 _SETTINGS = {
@@ -54,13 +63,9 @@ def add_classification(commands):
     activation = "for checkpoints that do not name it: tanh (default) or linear"
     add("--pooler-activation", help=activation)
     add("--dropout", type=float, help="overrides the rates of the checkpoint")
-    add(
-        "--early-exit",
-        type=float,
-        metavar="PERCENT",
-        help="a classifier after every layer; easy texts exit early, which changes the answer for "
-        "at most this percentage of the validation texts",
-    )
+    text = "a classifier after every layer; easy texts exit early, which changes the answer for at "
+    text += "most this percentage of the validation texts"
+    add("--early-exit", type=float, metavar="PERCENT", help=text)
     add_settings(finetune, _SETTINGS)
     finetune.set_defaults(max_length=None)  # or fewer, if the model has fewer positions
     add_device_arguments(finetune)
@@ -100,8 +105,8 @@ def _before_training(options):
     keras.utils.set_random_seed(settings.seed)  # of the new head
     changes = given(options, ("pooler_activation",))
     if options.dropout is not None:
-        changes["hidden_dropout_prob"] = options.dropout
-        changes["attention_probs_dropout_prob"] = options.dropout
+        rates = "hidden_dropout_prob", "attention_probs_dropout_prob"
+        changes |= dict.fromkeys(rates, options.dropout)
     tokenizer = bert.read_tokenizer(options.model)
     kind = bert.BertWithExits if has_exits else bert.BertForSequenceClassification
     # The new head is for classes, regardless of the checkpoint's head.
@@ -183,8 +188,7 @@ def _data(options):
         raise ArgumentError("--train, --data", "one of them", "both or neither")
     if options.train:
         return read_labelled_tsv(options.train, options.validation, options.test)
-    if options.archive is None:
-        raise ArgumentError("--archive", "the package that contains --data", "none")
+    check(options.archive is not None, "--archive", "the package that contains --data", "none")
     return load_labelled_texts(options.data, options.archive)
 
 
@@ -258,21 +262,16 @@ def _train_pairs(options):
     require("bert", "safetensors")
     check_empty(options.output)
     for name, least in (("hard_negatives", 0), ("batch_size", 2)):
-        if getattr(options, name) < least:
-            raise ArgumentError(name, f"at least {least}", getattr(options, name))
-    if not options.temperature > 0:
-        raise ArgumentError("temperature", "a number above 0", options.temperature)
-    from tf_transformer.data.readers import read_tsv
-
+        check(getattr(options, name) >= least, name, f"at least {least}", getattr(options, name))
+    check(options.temperature > 0, "temperature", "a number above 0", options.temperature)
     train = read_tsv(options.train, "--train")
     if options.validation:
         validation = read_tsv(options.validation, "--validation")
     else:
         train, validation = [pair for n, pair in enumerate(train) if n % 10], train[::10]
     documents, least = {document for _, document in train}, options.hard_negatives + 2
-    if len(documents) < least:
-        expected = f"at least {least} different documents to train on"
-        raise ArgumentError("--train", expected, len(documents))
+    expected = f"at least {least} different documents to train on"
+    check(len(documents) >= least, "--train", expected, len(documents))
     import_tensorflow()
     import keras
 
@@ -334,12 +333,9 @@ def add_search(commands):
     where.add_argument("--output", metavar="FILE", help="instead of standard output")
     index = "or an index for search, which knows its model"
     where.add_argument("--index", metavar="FOLDER", help=index)
-    add(
-        "--vectors-dtype",
-        choices=("float32", "float16", "int8", "pq", "hnsw"),
-        help="of the index; pq is the smallest, hnsw the fastest for millions; both are "
-        "approximate, by faiss (default: float32)",
-    )
+    text = "of the index; pq is the smallest, hnsw the fastest for millions; both are approximate, "
+    text += "by faiss (default: float32)"
+    add("--vectors-dtype", choices=("float32", "float16", "int8", "pq", "hnsw"), help=text)
     add("--batch-size", type=int, default=64, help="lines at a time (default: 64)")
 
     search = add_command(commands, "search", _search)
@@ -353,13 +349,9 @@ def add_search(commands):
 
 def _add_encoder_arguments(parser):
     add = parser.add_argument
-    add(
-        "--model",
-        metavar="FOLDER",
-        required=True,
-        help="a checkpoint with its vocabulary, or a SavedModel from TextEncoder, or the output of "
-        "litert",
-    )
+    text = "a checkpoint with its vocabulary, or a SavedModel from TextEncoder, or the output of "
+    text += "litert"
+    add("--model", metavar="FOLDER", required=True, help=text)
     add("--pooling", help="mean, cls or pooler (default: the one in the folder, or mean)")
     activation = "for checkpoints that do not name it: tanh (default) or linear (SimBERT)"
     add("--pooler-activation", help=activation)
@@ -367,9 +359,6 @@ def _add_encoder_arguments(parser):
 
 def _embed(options):
     """encode every line of standard input or of a file as a vector, into an .npy file"""
-    from tf_transformer.data.files import check_replaceable, replacing
-    from tf_transformer.data.readers import check_plain_text, text_of_line
-
     if options.vectors_dtype and not options.index:
         raise ArgumentError("--vectors-dtype", "--index as well", "none")
     if not options.index and options.output is None and sys.stdout.isatty():
@@ -417,9 +406,8 @@ def _search(options):
     texts = None
     if lines:
         texts = lines.read_bytes().removesuffix(b"\n").split(b"\n")
-        if len(texts) != count:
-            expected = f"the {count} lines that {options.index} was made from"
-            raise ArgumentError("--lines", expected, len(texts))
+        expected = f"the {count} lines that {options.index} was made from"
+        check(len(texts) == count, "--lines", expected, len(texts))
     encode = _encoder(options)
     queries = np.asarray(encode(options.query))
     if is_folder:
@@ -438,9 +426,6 @@ def _search(options):
 
 
 def _vectors(path):
-    """Return the memory-mapped vectors of an .npy file."""
-    from tf_transformer.data.files import map_array
-
     try:
         vectors = map_array(path)
         if vectors.ndim != 2:
@@ -455,9 +440,8 @@ def _encoder(options):
     folder, changes = Path(options.model), given(options, ("pooling", "pooler_activation"))
     lite = lite_model(folder, "text encoder")
     if lite is not None:
-        if changes:
-            expected = "none for a LiteRT model, where they are fixed"
-            raise ArgumentError("--pooling, --pooler-activation", expected, f"them for {folder}")
+        expected = "none for a LiteRT model, where they are fixed"
+        check(not changes, "--pooling, --pooler-activation", expected, f"them for {folder}")
         return lambda texts: lite.encode([_text(text) for text in texts])
     import_tensorflow()
     import tensorflow as tf

@@ -12,13 +12,15 @@ from tf_transformer.cli.arguments import (
     add_command,
     add_language_arguments,
     given,
+    import_tensorflow,
     is_published,
     languages_of,
     option,
+    require,
 )
-from tf_transformer.cli.tensorflow_start import import_tensorflow, require
-from tf_transformer.cli.translation import score
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.cli.inference import score
+from tf_transformer.data.files import check_plain_text, check_replaceable, text_of_line
+from tf_transformer.errors import ArgumentError, MissingFileError, check
 
 SENTENCES = {
     "en-zh": ("I love China.", "Where is the station?", "He is reading a book."),
@@ -58,12 +60,9 @@ def add_export(commands):
     xla = "compile decoding with XLA: faster, but the first text of each size takes seconds "
     xla += "(default: on machines with a GPU)"
     add("--jit-compile", action=argparse.BooleanOptionalAction, help=xla)
-    add(
-        "--weights-dtype",
-        choices=("float32", "float16", "bfloat16", "int8"),
-        help="of the weights in the files; the model computes in float32, except that int8 weights "
-        "are multiplied as integers (default: float32)",
-    )
+    text = "of the weights in the files; the model computes in float32, except that int8 weights "
+    text += "are multiplied as integers (default: float32)"
+    add("--weights-dtype", choices=("float32", "float16", "bfloat16", "int8"), help=text)
     add_language_arguments(export)
 
 
@@ -76,7 +75,6 @@ def _export(options):
         _export_published(options)
         return
     languages_of(options, is_published=False)
-    from tf_transformer.data.files import check_replaceable
     from tf_transformer.export.translation.folder import DESCRIPTION
     from tf_transformer.training import TrainingRun
 
@@ -99,9 +97,7 @@ def _export(options):
 
 
 def _export_published(options):
-    """Write the SavedModel of a published model."""
     require("bert", "safetensors")
-    from tf_transformer.data.files import check_replaceable
     from tf_transformer.export import TextGenerator
     from tf_transformer.export.spans import text_model_for
 
@@ -114,8 +110,7 @@ def _export_published(options):
     if refused := given(options, others):
         got = ", ".join(map(option, refused))
         raise ArgumentError(got, "none with a published model", "some")
-    changes = {there: getattr(options, here) for here, there in names.items()}
-    changes = {name: value for name, value in changes.items() if value is not None}
+    changes = {names[name]: value for name, value in given(options, names).items()}
     changes |= languages_of(options, is_published=True)
     check_replaceable(options.output, only_with="saved_model.pb")
     (made or TextGenerator).from_pretrained(*options.folder, **changes).save(options.output)
@@ -136,9 +131,8 @@ def _export_again(folder, path, weights_dtype, decoding):
     dtype = description.get("weights_dtype", "float32")
     weights_dtype = weights_dtype or dtype
     source = PairSource(**description["source"])
-    batches = None
-    if weights_dtype == "int8":
-        batches = calibration_batches(tokenizer, source.split().train)
+    is_int8 = weights_dtype == "int8"
+    batches = calibration_batches(tokenizer, source.split().train) if is_int8 else None
     model = stored(model, weights_dtype, batches)
     translator = Translator(model, tokenizer, **{**names, **decoding})
     after = json.loads(translator.decoding.settings)
@@ -170,9 +164,8 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     models = [one.best_model() for one in runs]
     model = models[0] if len(models) == 1 else Ensemble(models)
     tokenizer = GraphTokenizer.from_file(run.tokenizer_path)
-    batches = None
-    if weights_dtype == "int8":
-        batches = calibration_batches(tokenizer, run.split.train)
+    is_int8 = weights_dtype == "int8"
+    batches = calibration_batches(tokenizer, run.split.train) if is_int8 else None
     translator = Translator(stored(model, weights_dtype, batches), tokenizer, **decoding)
     description = {
         **run.description(),
@@ -192,7 +185,6 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
 
 
 def _scored(translator, pairs, language):
-    """Return the scores of a translator, and print them."""
     scores = score(translator, pairs, language)
     print(f"BLEU {scores['bleu']}  {scores['bleu_signature']}")
     print(f"chrF {scores['chrf']}  {scores['chrf_signature']}")
@@ -273,12 +265,9 @@ def add_litert(commands):
         help="int8 rounds the operands of products, full int8 also values between products, with "
         "ranges from examples (default: float32)",
     )
-    add(
-        "--examples",
-        metavar="FILE",
-        help="texts, one per line, for the check and the ranges of full int8 (default: the "
-        "training texts of a run; otherwise words of the vocabulary)",
-    )
+    text = "texts, one per line, for the check and the ranges of full int8 (default: the training "
+    text += "texts of a run; otherwise words of the vocabulary)"
+    add("--examples", metavar="FILE", help=text)
 
 
 def _litert(options):
@@ -287,7 +276,6 @@ def _litert(options):
     folder = Path(options.folder)
     examples = options.examples and _lines(options.examples)
     import_tensorflow()
-    from tf_transformer.data.files import check_replaceable
     from tf_transformer.export import write_litert
     from tf_transformer.litert import DESCRIPTION
     from tf_transformer.tokenizers import TokenizerFile
@@ -325,9 +313,8 @@ def _of_bert(folder):
     name = str(names[0] if isinstance(names, list) else names).replace("Albert", "Bert")
     classifier = bert.BertForSequenceClassification
     kinds = {"BertForSequenceClassification": classifier, "BertModel": bert.SentenceEncoder}
-    if name not in kinds:
-        remedy = "Other heads and early exit have no form for LiteRT."
-        raise ArgumentError("folder", "a classifier or an encoder", f"{name} in {folder}", remedy)
+    remedy = "Other heads and early exit have no form for LiteRT."
+    check(name in kinds, "folder", "a classifier or an encoder", f"{name} in {folder}", remedy)
     kind = kinds[name]
     longest, lowercase = read_text_settings(folder)
     if kind is classifier and result.is_file():
@@ -337,12 +324,9 @@ def _of_bert(folder):
 
 
 def _lines(path):
-    from tf_transformer.data.readers import check_plain_text, text_of_line
-
     check_plain_text(path, "--examples")
     with open(path, "rb") as file:
         lines = [text_of_line(line, first=n == 0).strip() for n, line in enumerate(file)]
     lines = [line for line in lines if line][:_EXAMPLES]
-    if not lines:
-        raise ArgumentError("--examples", f"a text in {path}", "none")
+    check(lines, "--examples", f"a text in {path}", "none")
     return lines

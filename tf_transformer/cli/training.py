@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from tf_transformer import data
 from tf_transformer.cli.arguments import (
     absolute,
     add_command,
@@ -16,12 +17,12 @@ from tf_transformer.cli.arguments import (
     given,
     option,
     pair_source,
+    require,
     show_progress,
     start_training,
 )
 from tf_transformer.cli.exporting import export_runs, sentences_to_show, translated
-from tf_transformer.cli.tensorflow_start import require
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 
 _DOCUMENTS = (
     "a blank line between documents (default: the included English sentences, each a document)"
@@ -38,11 +39,9 @@ def add_run_arguments(parser, presets, folder, architectures=None):
         add(f"--{name}", type=int, help="instead of the preset's")
     parts = "compute the gradient of each batch in N parts: less memory, the same result"
     add("--accumulate", type=int, metavar="N", help=parts)
-    add(
-        "--precision",
-        help="float32 (default); mixed_bfloat16, for accelerators and processors with AMX; "
-        "mixed_float16, for GPUs without bfloat16",
-    )
+    text = "float32 (default); mixed_bfloat16, for accelerators and processors with AMX; "
+    text += "mixed_float16, for GPUs without bfloat16"
+    add("--precision", help=text)
     if architectures:
         add(
             "--architecture",
@@ -55,11 +54,8 @@ def add_run_arguments(parser, presets, folder, architectures=None):
     add_device_arguments(parser)
 
 
-def train_run(options, kind, new_run, callbacks=()):
-    """Train a new run, or resume one, and return the run and its model (the chief) or two None.
-
-    `kind` is the name of a class of `training`, `callbacks` are functions from the run to one.
-    """
+def train_run(options, kind, new_run):
+    """Train a new run, or resume one; return it and its model on the chief, else two None."""
     settings = [
         option(name)
         for name, value in vars(options).items()
@@ -70,6 +66,8 @@ def train_run(options, kind, new_run, callbacks=()):
         remedy = "Leave it out, or start a new run."
         raise ArgumentError(", ".join(settings), expected, remedy=remedy)
     scope = start_training(options)
+    import keras
+
     from tf_transformer import training
     from tf_transformer.distribution import current_workers, together
 
@@ -77,7 +75,10 @@ def train_run(options, kind, new_run, callbacks=()):
         run = getattr(training, kind).open(options.resume) if options.resume else new_run(options)
     try:
         with scope:
-            model = run.train([make(run) for make in callbacks])
+            callbacks = []
+            if getattr(options, "tensorboard", False):
+                callbacks.append(keras.callbacks.TensorBoard(run.folder / "tensorboard"))
+            model = run.train(callbacks)
     except (KeyboardInterrupt, OSError) as error:
         if (run.folder / "checkpoints").exists() and not isinstance(error, FileNotFoundError):
             command = f"tf-transformer {run.command} --resume {shlex.quote(str(run.folder))}"
@@ -132,13 +133,9 @@ def add_train(commands):
     add = train.add_argument
     prepared = "or the output of tf-transformer prepare, of any size"
     add("--prepared", metavar="FOLDER", help=prepared)
-    add(
-        "--validation-file",
-        nargs="+",
-        metavar="FILE",
-        help="your own validation set: a TSV file, or a source and a target file (default: 2 %% of "
-        "the data)",
-    )
+    text = "your own validation set: a TSV file, or a source and a target file (default: 2 %% of "
+    text += "the data)"
+    add("--validation-file", nargs="+", metavar="FILE", help=text)
     add("--subword", help="bpe, wordpiece or unigram: how words are split (default: bpe)")
     add_run_arguments(
         train,
@@ -155,8 +152,7 @@ def _train(options):
     require("train", "tokenizers", "sacrebleu")
     if options.tensorboard:
         require("tensorboard", "tensorboard")
-    callbacks = [_tensorboard] if options.tensorboard else []
-    run, _ = train_run(options, "TrainingRun", _new_translator, callbacks)
+    run, _ = train_run(options, "TrainingRun", _new_translator)
     if run is None:
         return
     translator = export_runs([run], run.folder / "saved_model")
@@ -166,20 +162,13 @@ def _train(options):
     print(f"\nModel: {run.folder / 'saved_model'}")
 
 
-def _tensorboard(run):
-    import keras
-
-    return keras.callbacks.TensorBoard(run.folder / "tensorboard")
-
-
 def _new_translator(options):
-    from tf_transformer.data import PairSource
     from tf_transformer.models import Transformer
     from tf_transformer.training import PRESETS, TrainingRun
 
     if options.prepared and (options.subword or options.vocab_size):
         raise ArgumentError("--subword, --vocab-size", "none with --prepared, which has its own")
-    source = pair_source(options) or PairSource(corpus="en-zh")
+    source = pair_source(options) or data.PairSource(corpus="en-zh")
     preset = new_preset(options, PRESETS, Transformer)
     folder = new_folder(options, f"runs/{source.name}-{preset.name}", "train")
     return TrainingRun(folder, source, preset, _validation_source(options))
@@ -187,16 +176,13 @@ def _new_translator(options):
 
 def _validation_source(options):
     """Return the `PairSource` of `--validation-file`, or None."""
-    from tf_transformer.data import PairSource
-
     files = options.validation_file or ()
-    if len(files) > 2:
-        expected = "a TSV file, or a source and a target file"
-        raise ArgumentError("--validation-file", expected, f"{len(files)} files")
+    expected = "a TSV file, or a source and a target file"
+    check(len(files) <= 2, "--validation-file", expected, f"{len(files)} files")
     if not files:
         return None
     names = ("tsv",) if len(files) == 1 else ("source_file", "target_file")
-    return PairSource(**dict(zip(names, files, strict=True))).with_paths(absolute)
+    return data.PairSource(**dict(zip(names, files, strict=True))).with_paths(absolute)
 
 
 def add_prepare(commands):
@@ -215,20 +201,17 @@ def add_prepare(commands):
 def _prepare(options):
     """turn sentence pairs larger than memory into shards for train --prepared"""
     require("train", "tokenizers")
-    from tf_transformer.data import PreparedPairs, prepare_pairs
-
     source = pair_source(options)
-    if source is None:
-        raise ArgumentError("--corpus, --source-file, --tsv", "one of them", "none")
+    check(source is not None, "--corpus, --source-file, --tsv", "one of them", "none")
     settings = {"workers": len(os.sched_getaffinity(0))}
     settings |= given(options, ("subword", "vocab_size", "workers"))
     settings |= {"validation": _validation_source(options), "progress": _Progress()}
     try:
-        prepare_pairs(source, options.output, **settings)
+        data.prepare_pairs(source, options.output, **settings)
     except KeyboardInterrupt:
         print("\nFinished parts are kept. Run the same command again to resume.", file=sys.stderr)
         raise
-    pairs = PreparedPairs(options.output)
+    pairs = data.PreparedPairs(options.output)
     print(
         f"{len(pairs):,} pairs in {len(pairs.shards)} shards, "
         f"{len(pairs.held_out('validation')):,} for validation, "
@@ -293,11 +276,9 @@ def _new_language_model(options):
 
 def _text_source(options):
     """Return the `TextSource` of the options, with absolute paths."""
-    from tf_transformer.data import TextSource
-
     if options.text:
-        return TextSource(files=tuple(map(absolute, options.text)))
-    return TextSource(corpus=getattr(options, "corpus", None) or "en-zh")
+        return data.TextSource(files=tuple(map(absolute, options.text)))
+    return data.TextSource(corpus=getattr(options, "corpus", None) or "en-zh")
 
 
 def add_pretrain(commands):

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data.files import replacing
-from tf_transformer.errors import ArgumentError, check_fields
+from tf_transformer.errors import ArgumentError, check, check_fields
 from tf_transformer.functional.labels import ignore_class_of, read_labels, softened_divergence
 from tf_transformer.json_text import parse_json
 from tf_transformer.models.base_model import BaseModel
@@ -58,6 +58,7 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
     Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2: the student is trained
     on the teacher's beam search output instead of the references. After an interruption, the same
     call resumes. Use a folder for one teacher only, since the files do not name the teacher.
+    Returns a list of `(source, translation)`, without empty translations.
 
     Args:
         translate: function, list of str -> list of str of the same length, such as a `Translator`
@@ -67,9 +68,6 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
         part_size: int, sources per file; an interruption loses the work on one file.
         progress: None, or a function called with the number of finished sources.
 
-    Returns:
-        list of `(source, translation)`; sources with an empty translation are left out.
-
     Raises:
         ValueError: If `part_size` is below 1, the folder has translations of other sources, or
             `translate` returns a different number of texts.
@@ -78,8 +76,7 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
         >>> distilled_pairs(lambda texts: [t.upper() for t in texts], ["a", "b"], "distilled")
         [('a', 'A'), ('b', 'B')]
     """
-    if part_size < 1:
-        raise ArgumentError("part_size", "at least 1", part_size)
+    check(part_size >= 1, "part_size", "at least 1", part_size)
     sources, pairs = list(sources), []
     for first in range(0, len(sources), part_size):
         part = sources[first : first + part_size]
@@ -175,12 +172,9 @@ class Distiller(BaseModel):
         for model in (student, teacher):
             is_classifier = isinstance(model, BertForSequenceClassification)
             if soft_targets and is_classifier and model.config.answers != "softmax":
-                raise ArgumentError(
-                    "soft_targets",
-                    "0 for a model without a softmax",
-                    f"{soft_targets} for one with problem_type={model.config.problem_type!r} "
-                    f"and labels={model.config.labels}",
-                )
+                got = f"{soft_targets} for one with problem_type={model.config.problem_type!r} "
+                got += f"and labels={model.config.labels}"
+                raise ArgumentError("soft_targets", "0 for a model without a softmax", got)
             if not model.built:
                 model.build()
         self.student = student
@@ -192,17 +186,14 @@ class Distiller(BaseModel):
     def _map_layers(self, student, teacher, layer_map):
         models = student, teacher
         if not all(isinstance(m, Bert) or (hasattr(m, "head") and m.has_labels) for m in models):
-            raise ArgumentError(
-                "hidden_states, attention",
-                "0, or Bert or a BERT classifier as student and teacher",
-                " and ".join(type(model).__name__ for model in models),
-            )
+            expected = "0, or Bert or a BERT classifier as student and teacher"
+            got = " and ".join(type(model).__name__ for model in models)
+            raise ArgumentError("hidden_states, attention", expected, got)
         ours, theirs = student.config, teacher.config
         layers, most = ours.num_hidden_layers, theirs.num_hidden_layers
         if layer_map is None:
-            if layers > most:
-                expected = "a dict, since the student has more layers than its teacher"
-                raise ArgumentError("layer_map", f"{expected}, {layers} and {most}", "None")
+            expected = "a dict, since the student has more layers than its teacher"
+            check(layers <= most, "layer_map", f"{expected}, {layers} and {most}", "None")
             layer_map = {n: round(n * most / layers) for n in range(layers + 1)}
         for layer, taught_by in layer_map.items():
             if layer not in range(layers + 1) or taught_by not in range(most + 1):
@@ -214,15 +205,12 @@ class Distiller(BaseModel):
             )
             if self.attention and layer and taught_by and len(set(heads)) > 1:
                 places = f"the student's layer {layer} as in the teacher's layer {taught_by}"
-                remedy = "Set attention to 0."
-                raise ArgumentError(
-                    "attention", f"as many heads in {places}", "different numbers", remedy
-                )
+                expected, got = f"as many heads in {places}", "different numbers"
+                raise ArgumentError("attention", expected, got, "Set attention to 0.")
         self.layer_map = dict(layer_map)
         if ours.hidden_size != theirs.hidden_size:
-            self.projection = keras.layers.Dense(
-                theirs.hidden_size, use_bias=False, name="projection", dtype=self.dtype_policy
-            )
+            settings = {"use_bias": False, "name": "projection", "dtype": self.dtype_policy}
+            self.projection = keras.layers.Dense(theirs.hidden_size, **settings)
             self.projection.build((None, ours.hidden_size))
 
     @property

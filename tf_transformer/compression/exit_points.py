@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.models.bert.exits import BertWithExits
 
 MOST_LEVELS = 64  # thresholds of the entropy
@@ -41,6 +41,8 @@ def exit_points(model, batches, thresholds=None):
     """Measure thresholds of early exit on texts, ideally like those the model will be used for.
 
     The model runs only once; the results for each threshold follow from the logits of all exits.
+    Returns a list of `ExitPoint`, in the order of the thresholds. Raises a ValueError if the model
+    has no exits, there is no batch, or labels are not class numbers.
 
     Args:
         model: built `BertWithExits`.
@@ -48,12 +50,6 @@ def exit_points(model, batches, thresholds=None):
             not used in training.
         thresholds: list of `(patience, entropy)`. None: no early exit, then each patience, then
             entropies at equal shares of the measured values, in gaps wider than rounding errors.
-
-    Returns:
-        list of `ExitPoint`, in that order.
-
-    Raises:
-        ValueError: If the model has no exits, there is no batch, or labels are not class numbers.
 
     Example:
         >>> from tf_transformer.bert import BertConfig, BertWithExits
@@ -64,19 +60,16 @@ def exit_points(model, batches, thresholds=None):
         >>> points[0].layers, [point.patience for point in points[1:3]]
         (3.0, [1, 2])
     """
-    if not isinstance(model, BertWithExits):
-        raise ArgumentError("model", "a BertWithExits", type(model).__name__)
+    check(isinstance(model, BertWithExits), "model", "a BertWithExits", type(model).__name__)
     logits, labels = [], []
     for batch in batches:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
         logits.append(model(x, training=False).numpy())
         labels.append([] if y is None else np.reshape(y, -1))
-    if not logits:
-        raise ArgumentError("batches", "at least one batch", "none")
+    check(logits, "batches", "at least one batch", "none")
     logits, labels = np.concatenate(logits), np.concatenate(labels)
-    if len(labels) not in (0, len(logits)):
-        expected = f"the number of its class for each of {len(logits)} texts"
-        raise ArgumentError("batches", expected, f"{len(labels)} numbers")
+    expected = f"the number of its class for each of {len(logits)} texts"
+    check(len(labels) in (0, len(logits)), "batches", expected, f"{len(labels)} numbers")
     guesses = logits.argmax(-1)  # (N, L)
     streaks = np.zeros_like(guesses)
     for n in range(1, guesses.shape[1]):
@@ -121,7 +114,8 @@ def choose_exit(points, *, accuracy=None, layers=None, changed=None):
     """Choose a threshold for a given accuracy, speed or share of changed answers.
 
     On a few hundred texts, `changed` is a better guide than accuracy, where early exits that are
-    correct by chance hide as many that are wrong; it needs no labels.
+    correct by chance hide as many that are wrong; it needs no labels. Raises a ValueError if not
+    exactly one of the three is given, or no point reaches it.
 
     Args:
         points: list of `ExitPoint`, from `exit_points`.
@@ -130,12 +124,6 @@ def choose_exit(points, *, accuracy=None, layers=None, changed=None):
             this mean number of layers.
         changed: None, or float in [0, 1]: the point with the fewest layers that changes at most
             this share of answers.
-
-    Returns:
-        `ExitPoint`.
-
-    Raises:
-        ValueError: If not exactly one of the three is given, or no point reaches it.
 
     Example:
         >>> whole = ExitPoint(None, 0.0, accuracy=0.92, layers=12.0, changed=0.0)
@@ -152,8 +140,7 @@ def choose_exit(points, *, accuracy=None, layers=None, changed=None):
     [(name, wish)] = given.items()
     slack = 1e-9  # 0.7 / 100 is less than 7 of 1,000
     values = [getattr(point, name) for point in points]
-    if None in values:
-        raise ArgumentError("accuracy", "points measured with labels", "some without")
+    check(None not in values, "accuracy", "points measured with labels", "some without")
     if name == "accuracy" and max(values) < wish - slack:
         raise ArgumentError("accuracy", f"at most {max(values):.4f}, the best", wish)
     if name != "accuracy" and min(values) > wish + slack:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.compression.pruning import attention_sites, network_sites, pruned
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.attention.masks import padding_mask
 from tf_transformer.functional.ids import are_tokens
 from tf_transformer.models.bert.attention import tokens_in
@@ -73,8 +73,7 @@ def head_confidence(model, batches):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
         part = tf.nest.map_structure(np.asarray, sums(x))
         totals = part if totals is None else tf.nest.map_structure(np.add, totals, part)
-    if totals is None:
-        raise ArgumentError("batches", "at least one batch", "none")
+    check(totals is not None, "batches", "at least one batch", "none")
     return {name: [layer / counts[-1] for layer in counts[:-1]] for name, counts in totals.items()}
 
 
@@ -84,7 +83,8 @@ def head_importance(model, batches, by="gradient"):
     "gradient": the expected size of the gradient of the loss L with respect to a gate on the head's
     output, E_x |dL(x) / d gate|, Michel et al. 2019, "Are Sixteen Heads Really Better than One?",
     section 4.1. "ablation": the increase of the loss without the head, their section 3.2.
-    "confidence": see `head_confidence`. Dropout is off, and the model does not change.
+    "confidence": see `head_confidence`. Dropout is off, and the model does not change. Raises a
+    ValueError if the model has another class or is not built or compiled, or there is no batch.
 
     Args:
         model: compiled `Transformer` or BERT model; its loss is used.
@@ -95,10 +95,6 @@ def head_importance(model, batches, by="gradient"):
     Returns:
         dict, "encoder" and for a `Transformer` also "decoder" (self-attention) and "cross" -> list
         with a float array (N,) for each layer.
-
-    Raises:
-        ValueError: If the model has another class or is not built or compiled, or there is no
-            batch.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -118,14 +114,8 @@ def head_importance(model, batches, by="gradient"):
 def unit_importance(model, batches, by="gradient"):
     """Measure how much a model needs each inner unit of its feed-forward networks.
 
-    Args:
-        model, batches, by: see `head_importance`, without "confidence"; "ablation" is slow.
-
-    Returns:
-        dict as of `head_importance`, without "cross".
-
-    Raises:
-        ValueError: See `head_importance`; or if a layer has two networks (Macaron).
+    Arguments, result and errors are those of `head_importance`, without "confidence" and "cross";
+    "ablation" is slow. A layer with two networks (Macaron) is a ValueError.
 
     Example:
         >>> from tf_transformer.bert import BertConfig, BertForSequenceClassification
@@ -141,10 +131,8 @@ def unit_importance(model, batches, by="gradient"):
 
 def _importance(model, batches, sites, by):
     measures = {"gradient": _by_gradient, "ablation": _by_ablation}
-    if by not in measures:
-        raise ArgumentError("by", "gradient, ablation or confidence", f"{by!r}")
-    if not model.compiled:
-        raise ArgumentError("model", "a compiled model, whose loss is used", "", "Call compile().")
+    check(by in measures, "by", "gradient, ablation or confidence", f"{by!r}")
+    check(model.compiled, "model", "a compiled model, whose loss is used", "", "Call compile().")
     flat = [site for layers in sites.values() for site in layers]
     results = iter(measures[by](model, batches, flat))
     return {name: [next(results) for _ in layers] for name, layers in sites.items()}
@@ -155,9 +143,8 @@ def _by_gradient(model, batches, sites):
 
     def gates(example):
         """Return the size of each gate's gradient, computed from the kernel's rows."""
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(
-            tf.nest.map_structure(lambda t: tf.expand_dims(t, 0), example)
-        )
+        example = tf.nest.map_structure(lambda t: tf.expand_dims(t, 0), example)
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(example)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(kernels)
             loss = model.compute_loss(x, y, model(x, training=False), weights, training=False)
@@ -211,13 +198,15 @@ def _by_ablation(model, batches, sites):
 
 
 def _some(examples):
-    if not examples:
-        raise ArgumentError("batches", "at least one example", "none")
+    check(examples, "batches", "at least one example", "none")
     return examples
 
 
 def least_important(importance, share, *, relative=True):
     """Choose the least important heads or units of a whole model, but one of each layer.
+
+    Returns a dict, name -> {layer: list of numbers}, for `pruned`. Raises a ValueError if the share
+    is out of range, or too large for each layer to keep one.
 
     Args:
         importance: dict, name -> list with a float array (N,) for each layer, from
@@ -226,19 +215,12 @@ def least_important(importance, share, *, relative=True):
         relative: bool, whether to divide the importance by its Euclidean norm in each layer, so
             that layers can be compared; Michel et al. 2019, section 4.1.
 
-    Returns:
-        dict, name -> {layer: list of numbers}, for `pruned`.
-
-    Raises:
-        ValueError: If the share is out of range, or too large for each layer to keep one.
-
     Example:
         >>> importance = {"encoder": [np.array([3.0, 1.0, 2.0]), np.array([0.3, 0.1])]}
         >>> least_important(importance, 0.4)
         {'encoder': {0: [1], 1: [1]}}
     """
-    if not 0 <= share < 1:
-        raise ArgumentError("share", "a number in [0, 1)", f"{share!r}")
+    check(0 <= share < 1, "share", "a number in [0, 1)", f"{share!r}")
     layers = {(name, n): v for name, some in importance.items() for n, v in enumerate(some)}
     count = round(share * sum(len(values) for values in layers.values()))
     candidates = []
@@ -263,7 +245,9 @@ def least_important(importance, share, *, relative=True):
 def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by="gradient"):
     """Remove the least important heads and inner units in steps, training after each step.
 
-    Michel et al. 2019, section 4: the importance is measured again before each step.
+    Michel et al. 2019, section 4: the importance is measured again before each step. Returns the
+    smaller model after the last training. Raises a ValueError if both shares are 0 or `steps` is
+    below 1; see also `head_importance`, `unit_importance` and `least_important`.
 
     Args:
         model: compiled `Transformer` or BERT model; it does not change.
@@ -272,13 +256,6 @@ def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by=
         heads, units: floats in [0, 1), the total share of heads, and of inner units, to remove.
         steps: int, the number of times to remove and train.
         by: see `head_importance`; for units, "gradient" or "ablation".
-
-    Returns:
-        The smaller model after the last training.
-
-    Raises:
-        ValueError: If both shares are 0 or `steps` is below 1; see also `head_importance`,
-            `unit_importance` and `least_important`.
 
     Example:
         >>> from tf_transformer import Transformer
@@ -290,12 +267,10 @@ def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by=
         >>> train = lambda smaller: smaller.compile(keras.optimizers.Adam(), loss)
         >>> smaller = prune_gradually(model, data, train, units=0.25, steps=2)
     """
-    if steps < 1:
-        raise ArgumentError("steps", "at least 1", steps)
+    check(steps >= 1, "steps", "at least 1", steps)
     measures = {"heads": (head_importance, heads), "units": (unit_importance, units)}
     measures = {name: (measure, share) for name, (measure, share) in measures.items() if share}
-    if not measures:
-        raise ArgumentError("heads, units", "a share above 0 of one of them", "0 of both")
+    check(measures, "heads, units", "a share above 0 of one of them", "0 of both")
     counts = {}  # in the original model
     for step in range(1, steps + 1):
         cuts = {}

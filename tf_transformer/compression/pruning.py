@@ -8,7 +8,7 @@ import dataclasses
 import keras
 import numpy as np
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.layers.decoder import DecoderLayer
 from tf_transformer.layers.encoder import EncoderLayer
 from tf_transformer.layers.feed_forwards import GatedDense
@@ -52,8 +52,7 @@ def prunable_stacks(model):
         stacks = {"encoder": getattr(model, "bert", model).encoder.groups}
     else:
         raise ArgumentError("model", "a Transformer or a BERT model", f"{model!r}")
-    if not model.built:
-        raise ArgumentError("model", "a model with weights", "one that was not built yet")
+    check(model.built, "model", "a model with weights", "one that was not built yet")
     return {name: [_layer(layer) for layer in layers] for name, layers in stacks.items()}
 
 
@@ -117,16 +116,14 @@ def pruned(model, *, heads=None, units=None, layers=None):
 
     The kernels are cut: the results equal those of the original with the outputs of these heads and
     units multiplied by 0. `fit`, `save`, `save_pretrained` and the exporters work as usual. Michel
-    et al. 2019, "Are Sixteen Heads Really Better than One?", section 3.
+    et al. 2019, "Are Sixteen Heads Really Better than One?", section 3. Returns a new model, not
+    compiled.
 
     Args:
         model: built `Transformer` or BERT model; it does not change.
         heads, units: None, or dict: "encoder", "decoder" or for heads "cross" -> {layer: numbers of
             the heads or units to remove}.
         layers: None, or dict: "encoder" or "decoder" -> numbers of the layers to remove.
-
-    Returns:
-        A new model, not compiled.
 
     Raises:
         ValueError: If the model has adapters; if a layer, head or unit does not exist, a layer
@@ -171,10 +168,7 @@ def pruned(model, *, heads=None, units=None, layers=None):
 
 
 def prune_heads(model, heads):
-    """Create a smaller model without some heads; see `pruned`.
-
-    Args:
-        model, heads: see `pruned`, also for the result and the errors.
+    """Create a smaller model without some heads; arguments, result and errors: see `pruned`.
 
     Example:
         >>> from tf_transformer.bert import Bert, BertConfig
@@ -192,8 +186,7 @@ def _kept_parts(argument, choice, sites):
         _check_name(argument, name, sites)
         for n, numbers in layers.items():
             place, count = f"{argument}[{name!r}]", len(sites[name])
-            if n not in range(count):
-                raise ArgumentError(place, f"layers from 0 to {count - 1}", f"{n!r}")
+            check(n in range(count), place, f"layers from 0 to {count - 1}", f"{n!r}")
             if not len(numbers):
                 continue
             site = sites[name][n]
@@ -227,21 +220,17 @@ def _kept_layers(model, stacks, choice):
 
 
 def _check_name(argument, name, sites):
-    if name not in sites:
-        raise ArgumentError(argument, f"keys among {', '.join(sites)}", f"{name!r}")
+    check(name in sites, argument, f"keys among {', '.join(sites)}", f"{name!r}")
 
 
 def _numbers(argument, numbers, count):
     gone = {int(n) for n in numbers}
-    if not gone <= set(range(count)):
-        raise ArgumentError(argument, f"numbers from 0 to {count - 1}", f"{numbers!r}")
-    if len(gone) == count:
-        raise ArgumentError(argument, "at least one to remain", f"all {count} of them")
+    check(gone <= set(range(count)), argument, f"numbers from 0 to {count - 1}", f"{numbers!r}")
+    check(len(gone) != count, argument, "at least one to remain", f"all {count} of them")
     return gone
 
 
 def _rebuilt(model, sizes):
-    """Create a model of the same class with these sizes."""
     config = model.get_config()
     if isinstance(model, Transformer):
         numbers = tuple(len(layers) for layers in sizes.values())

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.int8_product import LARGEST, LARGEST_WEIGHT, to_int8
 from tf_transformer.layers.embeddings import TokenEmbedding
 from tf_transformer.layers.feed_forwards import FlatDense
@@ -43,8 +43,7 @@ def quantized(model, batches=None):
         >>> bool(tf.reduce_max(tf.abs(smaller((ids, ids)) - model((ids, ids)))) < 0.1)
         True
     """
-    if not model.built:
-        raise ArgumentError("model", "a built model", "one without weights", "Call build().")
+    check(model.built, "model", "a built model", "one without weights", "Call build().")
     check_merged(model)
     if model.compute_dtype != "float32":
         expected = "one that computes in float32"
@@ -103,8 +102,7 @@ def _calibrate(model, products, batches):
     finally:
         for layer, method in products.items():
             vars(layer).pop(method, None)
-    if not seen:
-        raise ArgumentError("batches", "at least one batch", "none")
+    check(seen, "batches", "at least one batch", "none")
     for layer, most in largest.items():
         if not np.isfinite(most):
             got = f"{most} in the input of {layer.path}"

@@ -17,22 +17,24 @@ from tf_transformer.compression.pruning import (
 from tf_transformer.errors import (
     ArgumentError,
     MissingFileError,
+    check,
     check_choice,
     check_fields,
+    check_ranges,
     check_types,
 )
 from tf_transformer.json_text import parse_json
 
 __all__ = ["Distil", "Prune", "Quantize", "Recipe"]
 
-# Settings, what is expected of them, and whether a value is that.
+# What is expected of a number, whether one is that, and the settings for which it must hold.
 _RANGES = (
-    (("epochs", "rounds"), "at least 1", lambda x: x >= 1),
-    (("learning_rate",), "a positive number", lambda x: x is None or x > 0),
-    (("temperature",), "a number above 0", lambda x: x > 0),
-    (("hidden_states",), "at least 0", lambda x: x >= 0),
-    (("soft_targets",), "a number in [0, 1]", lambda x: 0 <= x <= 1),
-    (("heads", "units"), "a share in [0, 1)", lambda x: 0 <= x < 1),
+    ("at least 1", lambda x: x >= 1, "epochs rounds"),
+    ("a positive number", lambda x: x > 0, "learning_rate"),
+    ("a number above 0", lambda x: x > 0, "temperature"),
+    ("at least 0", lambda x: x >= 0, "hidden_states"),
+    ("a number in [0, 1]", lambda x: 0 <= x <= 1, "soft_targets"),
+    ("a share in [0, 1)", lambda x: 0 <= x < 1, "heads units"),
 )
 
 
@@ -42,10 +44,7 @@ class Step:
     name = property(lambda self: type(self).__name__.lower())
 
     def __post_init__(self):
-        check_types(self)
-        for names, expected, holds in _RANGES:
-            own = (name for name in names if hasattr(self, name))
-            check_fields(self, *((name, expected, holds(getattr(self, name))) for name in own))
+        check_ranges(self, _RANGES)
 
     def rehearse(self, model):
         """Return a model of the later size, untrained, to find errors beforehand."""
@@ -176,10 +175,8 @@ class Prune(TrainingStep):
             task.train(self.learner(smaller, model), self, folder / f"round-{next(rounds)}")
 
         task.compile(model)
-        shares = {"heads": self.heads, "units": self.units}
-        return prune_gradually(
-            model, task.examples(), train, steps=self.rounds, by=self.by, **shares
-        )
+        how = {"heads": self.heads, "units": self.units, "steps": self.rounds, "by": self.by}
+        return prune_gradually(model, task.examples(), train, **how)
 
 
 _DTYPES = {
@@ -225,13 +222,10 @@ class Recipe:
     Args:
         model: str, the output of `tf-transformer finetune`, or a training run of a translator.
         steps: tuple of `Distil`, `Prune` and `Quantize`; `Quantize` comes last, and may be repeated
-            to compare several forms of the same model.
+            to compare several forms of the same model. No step or another order is a ValueError.
         data: dict, the texts of a classifier: `set` and `archive`, or `train` and optionally
             `validation` and `test`, see `load_labelled_texts` and `read_labelled_tsv`. Empty for a
             translator, whose run names them.
-
-    Raises:
-        ValueError: If there is no step, or another kind of step after `Quantize`.
 
     Example:
         >>> recipe = Recipe("runs/en-zh", (Distil(layers=[2, 1]), Quantize()))
@@ -245,16 +239,14 @@ class Recipe:
 
     def __post_init__(self):
         check_types(self)
-        if not self.steps:
-            raise ArgumentError("steps", f"at least one of {', '.join(STEPS)}", "none")
+        check(self.steps, "steps", f"at least one of {', '.join(STEPS)}", "none")
         for n, (step, after) in enumerate(itertools.pairwise(self.steps)):
             if isinstance(step, Quantize) and not isinstance(after, Quantize):
                 expected = "quantize as the last step, since rounded weights cannot be trained"
                 raise ArgumentError(f"steps[{n}]", expected, f"{after.name} after it")
         for name, value in self.data.items():
             check_choice("data", name, _DATA)
-            if not isinstance(value, str):
-                raise ArgumentError("data", f"a string as {name}", f"{value!r}")
+            check(isinstance(value, str), "data", f"a string as {name}", f"{value!r}")
 
     @classmethod
     def read(cls, path):
@@ -287,13 +279,11 @@ class Recipe:
             ValueError: If a field or a step is unknown, missing or has another type, or a setting
                 is out of range.
         """
-        if not isinstance(content, dict):
-            raise ArgumentError("recipe", "an object", f"{content!r}")
+        check(isinstance(content, dict), "recipe", "an object", f"{content!r}")
         for name in content:
             check_choice("recipe", name, ("model", "steps", "data"))
         steps = content.get("steps")
-        if not isinstance(steps, list):
-            raise ArgumentError("steps", "a list of steps", f"{steps!r}")
+        check(isinstance(steps, list), "steps", "a list of steps", f"{steps!r}")
         steps = tuple(_step(f"steps[{n}]", step) for n, step in enumerate(steps))
         return cls(content.get("model"), steps, content.get("data") or {})
 

@@ -1,16 +1,204 @@
-"""Atomic writing of files, and locked folders."""
+"""Files: readers of text, pairs and the included corpora; atomic writing, and locked folders."""
 
 import contextlib
 import glob
+import gzip
 import os
 import re
 import shutil
 import socket
+import zlib
+from importlib import resources
 from pathlib import Path
 
-import numpy as np
+from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError, check
 
-from tf_transformer.errors import ArgumentError, ExistingFileError
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_files(source_file, target_file):
+    """Read pairs `(source, target)` of stripped strings from two aligned files, as in WMT.
+
+    Args:
+        source_file, target_file: str or Path of UTF-8 text files, one sentence per line; may be
+            gzipped.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If a file is empty, damaged or not UTF-8, the line counts differ, or a line is
+            blank.
+
+    Example:
+        >>> _ = Path("text.en").write_text("Hi."), Path("text.fr").write_text("Salut !")
+        >>> read_files("text.en", "text.fr")
+        [('Hi.', 'Salut !')]
+    """
+    return _read_pairs((source_file, target_file), ("source_file", "target_file"))
+
+
+def read_tsv(path, argument="path"):
+    """Read pairs of stripped strings from lines `source<TAB>target`; more columns are ignored.
+
+    Args:
+        path: str or Path of a UTF-8 text file; may be gzipped.
+        argument: str, the name to use in errors.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is empty, damaged or not UTF-8, or a line has fewer than two
+            columns or a blank one among the first two.
+
+    Example:
+        >>> _ = Path("pairs.tsv").write_text("Hi.\\tSalut !\\tsaid by Tom")
+        >>> read_tsv("pairs.tsv")
+        [('Hi.', 'Salut !')]
+    """
+    return _read_pairs((path,), (argument,))
+
+
+def _read_pairs(paths, names):
+    sides = [read_lines(*given) for given in zip(paths, names, strict=True)]
+    check_aligned(paths, [len(side) for side in sides])
+    lines = enumerate(zip(*sides, strict=True), start=1)
+    return [pair_of_lines(together, paths, names, number) for number, together in lines]
+
+
+def pair_of_lines(lines, paths, names, number):
+    """Read the pair on line `number` of a TSV file, or of two aligned files."""
+    if len(lines) == 1:
+        paths, names, lines = 2 * paths, 2 * names, lines[0].split("\t")[:2]
+        if len(lines) < 2:
+            got = f"1 on line {number} of {paths[0]}"
+            remedy = "Write source<TAB>target."
+            raise ArgumentError(names[0], "at least 2 columns separated by a tab", got, remedy)
+    source, target = (line.strip() for line in lines)
+    if not (source and target):
+        blank = 1 if source else 0
+        expected, remedy = "text on both sides of every pair", "Remove that pair."
+        got = f"a blank side on line {number} of {paths[blank]}"
+        raise ArgumentError(names[blank], expected, got, remedy)
+    return source, target
+
+
+def check_aligned(paths, counts):
+    """Check that aligned files have the same number of lines."""
+    if len(set(counts)) > 1:
+        found = zip(counts, paths, strict=True)
+        got = " and ".join(f"{count:,} lines in {path}" for count, path in found)
+        remedy = "Line n of one must translate line n of the other."
+        raise ArgumentError("target_file", "as many lines as source_file", got, remedy)
+
+
+def read_lines(path, argument):
+    """Read the lines of one file, at least one of which must have text."""
+    lines = list(iterate_lines(path, argument))
+    got, remedy = f"{path}, which is empty", "Check that it was written completely."
+    check(any(map(str.strip, lines)), argument, "at least one line of text", got, remedy)
+    return lines
+
+
+def iterate_lines(path, argument, first=1, start=0):
+    """Yield the lines of a UTF-8 file from line `first` on, which begins at byte `start`."""
+    with opened(path, argument) as file:
+        file.seek(start)
+        for number, line in enumerate(file, start=first):
+            line = line.removesuffix(b"\n")
+            if number == 1:
+                line = line.removeprefix(_BYTE_ORDER_MARK)
+            try:
+                yield line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                got = f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of line {number}"
+                remedy = "Convert the file to UTF-8."
+                raise ArgumentError(argument, "UTF-8", f"{got} of {path}", remedy) from error
+
+
+@contextlib.contextmanager
+def opened(path, argument):
+    """Open a file for reading bytes, unpacked if it is gzipped."""
+    if not is_gzipped(path, argument):
+        with open(path, "rb") as file:
+            yield file
+        return
+    try:
+        with gzip.open(path) as file:
+            yield file
+    except (OSError, EOFError, zlib.error) as error:
+        got = f"{path}, which is damaged ({error})"
+        raise ArgumentError(argument, "a complete gzip file", got, "Download it again.") from error
+
+
+def is_gzipped(path, argument):
+    """Whether an existing file is gzipped: by content, as the suffix may be missing."""
+    if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
+        raise MissingFileError(argument, "a text file", f"no file {path}")
+    with open(path, "rb") as file:
+        return file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+
+
+def check_plain_text(path, argument):
+    """Reject files that are not plain text before reading them line by line."""
+    if is_gzipped(path, argument):
+        got = f"{path}, which is gzipped"
+        raise ArgumentError(argument, "plain text", got, f"Unpack it: gunzip {path}")
+
+
+def text_of_line(line, first=False):
+    """Decode a raw line, replacing invalid bytes."""
+    line = line.removeprefix(_BYTE_ORDER_MARK) if first else line
+    return line.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def one_line(text):
+    """Replace the tabs and line breaks of a translation with spaces."""
+    return " ".join(text.replace("\t", " ").splitlines())
+
+
+_FILES = {"en-zh": "en-zh.tsv.gz", "en-fr": "en-fr.tsv.gz"}
+_REVERSED = {"zh-en": "en-zh", "fr-en": "en-fr"}
+
+
+def load_corpus(name):
+    """Read the pairs `(source, target)` of an included corpus from Tatoeba (CC-BY 2.0 FR).
+
+    Many sentences appear in several pairs: `split_pairs` keeps test sentences out of training.
+    Raises a ValueError if there is no corpus of that name.
+
+    Args:
+        name: "en-zh" (29,155 pairs), "en-fr" (25,000 short pairs), or "zh-en" or "fr-en", the same
+            pairs in the other direction.
+
+    Example:
+        >>> load_corpus("en-zh")[0]
+        ('Hi.', '嗨。')
+    """
+    pairs = [(english, other) for english, other, _ in _read_rows(name)]
+    return [pair[::-1] for pair in pairs] if name in _REVERSED else pairs
+
+
+def load_attributions(name):
+    """Read the attributions of the pairs of `load_corpus(name)`, a list of str in their order.
+
+    The license requires this text wherever the sentences are redistributed; see
+    `corpora/README.md`. It always names the English sentence first. Errors: see `load_corpus`.
+
+    Example:
+        >>> load_attributions("en-zh")[0]
+        'CC-BY 2.0 (France) Attribution: tatoeba.org #538123 (CM) & #891077 (Martha)'
+    """
+    return [attribution for _, _, attribution in _read_rows(name)]
+
+
+def _read_rows(name):
+    stored = _REVERSED.get(name, name)
+    if stored not in _FILES:
+        expected = f"one of {', '.join(sorted([*_FILES, *_REVERSED]))}"
+        remedy = "Read your own corpus with read_tsv or read_files."
+        raise ArgumentError("name", expected, f"{name!r}", remedy)
+    packed = resources.files(__package__).joinpath("corpora", _FILES[stored]).read_bytes()
+    lines = gzip.decompress(packed).decode("utf-8").rstrip("\n").split("\n")
+    return [line.split("\t") for line in lines]
 
 
 @contextlib.contextmanager
@@ -173,6 +361,8 @@ def lock_file(file):
 
 def map_array(path):
     """Map the array of an `.npy` file, which need not be trusted, into memory."""
+    import numpy as np
+
     # Refuses pickled objects, and arrays larger than the file, for which `np.load` would allocate.
     try:
         return np.lib.format.open_memmap(path, mode="r")

@@ -7,9 +7,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tf_transformer.data.readers import read_lines
-from tf_transformer.data.split import uniform
-from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
+from tf_transformer.data.files import read_lines
+from tf_transformer.data.source import uniform
+from tf_transformer.errors import ArgumentError, MissingFileError, check, check_choice
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,9 @@ def read_labelled_tsv(train, validation=None, test=None):
         (('0', '1'), 100)
     """
     files = {"train": train, "validation": validation, "test": test}
-    parts = [None if path is None else _read_lines(path, name) for name, path in files.items()]
+    parts = [path and _read_lines(path, name) for name, path in files.items()]
     labels = tuple(sorted({label for label, _ in parts[0]}))
-    if len(labels) < 2:
-        raise ArgumentError("train", f"at least two classes in {train}", labels)
+    check(len(labels) >= 2, "train", f"at least two classes in {train}", labels)
     for (name, path), lines in zip(files.items(), parts, strict=True):
         strange = {label for label, _ in lines or ()} - set(labels)
         if strange:

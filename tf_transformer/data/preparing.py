@@ -14,17 +14,18 @@ import signal
 from pathlib import Path
 
 from tf_transformer import __version__
-from tf_transformer.data.files import locked, replacing
-from tf_transformer.data.prepared_pairs import FORMAT, MANIFEST
-from tf_transformer.data.readers import (
+from tf_transformer.data.batches import FORMAT, MANIFEST
+from tf_transformer.data.files import (
     check_aligned,
     is_gzipped,
     iterate_lines,
+    locked,
     opened,
     pair_of_lines,
+    replacing,
 )
-from tf_transformer.data.split import comparable, pairs_without, split_pairs, uniform
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.data.source import comparable, pairs_without, split_pairs, uniform
+from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.tokenizers.models import SUBWORDS
 
@@ -73,8 +74,7 @@ def cut_into_parts(files, lines_per_part):
         starts, counts = zip(*(_line_starts(*each, every) for each in given), strict=True)
         check_aligned(together, counts)
         count = counts[0]
-        if not count:
-            raise ArgumentError(given[0][1], f"at least one line of text in {together[0]}")
+        check(count, given[0][1], f"at least one line of text in {together[0]}")
         for n, places in enumerate(zip(*starts, strict=True)):
             first = n * (every or 0)
             size = min(every or count, count - first)
@@ -165,9 +165,9 @@ def prepare_pairs(
 ):
     """Turn sentence pairs into shards of token ids that `TrainingRun` reads one at a time.
 
-    The memory needed does not grow with the data. The files are read twice: first to check every
-    line and to draw the held-out sets and a sample for the vocabulary, then to write ids. The same
-    call resumes after an interruption. The result does not depend on `workers`. Returns the path.
+    The memory needed does not grow with the data: the files are read twice, first to draw the
+    held-out sets and a sample for the vocabulary. The same call resumes after an interruption. The
+    result does not depend on `workers`. Returns the path.
 
     prepared.json       the manifest, for `PreparedPairs`
     tokenizer.json      the joint vocabulary
@@ -198,8 +198,7 @@ def prepare_pairs(
     """
     folder = Path(folder)
     check_choice("subword", subword, SUBWORDS)
-    if workers < 1:
-        raise ArgumentError("workers", "at least 1", workers)
+    check(workers >= 1, "workers", "at least 1", workers)
     if (folder / MANIFEST).exists():
         raise ArgumentError("folder", "a new folder", f"{folder}, which is prepared already")
     work = folder / "unfinished"  # an interrupted call resumes from it

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.batches import epochs_dataset
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 
 # Set explicitly because XLA uses a different default.
 _GENERATOR = "philox"
@@ -39,18 +39,16 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
         ValueError: If there are fewer than two documents or none has two sentences, or if
             `max_tokens` is below 2.
 
-    Differs from the published code, which assumes long documents. There, a sentence without a
-    successor always gets label 1; here it gets no pair, so that half of the labels are 0. There,
-    random sentences fill the limit, so that the length of a short document reveals the label; here
-    they have as many tokens as the sentences they replace.
+    Differs from the published code, which assumes long documents: a sentence without a successor
+    gets no pair instead of label 1, so that half of the labels are 0; random sentences have as many
+    tokens as those they replace instead of filling the limit, so that lengths reveal no label.
 
     Example:
         >>> documents = [[[5], [6, 7]], [[8], [9], [8]]]
         >>> next(sentence_pairs(documents, 8, np.random.default_rng(1)))
         ([5], [6, 7], 0)
     """
-    if max_tokens < 2:
-        raise ArgumentError("max_tokens", "at least 2, one for each text", max_tokens)
+    check(max_tokens >= 2, "max_tokens", "at least 2, one for each text", max_tokens)
     if len(documents) < 2 or max(map(len, documents)) < 2:
         most = max(map(len, documents), default=0)
         got = f"{len(documents)} documents of at most {most} sentences"
@@ -82,21 +80,18 @@ def text_blocks(documents, max_tokens):
     """Yield texts of whole sentences, lists of token ids, for masked language modeling only.
 
     Liu et al. 2019, "RoBERTa", section 4.2, "DOC-SENTENCES": as many sentences as fit, all from the
-    same document. A sentence longer than the limit is split.
+    same document. A sentence longer than the limit is split. Raises a ValueError if `max_tokens` is
+    below 1.
 
     Args:
         documents: same as in `sentence_pairs`.
         max_tokens: int, the maximum number of tokens of a text, at least 1.
 
-    Raises:
-        ValueError: If `max_tokens` is below 1.
-
     Example:
         >>> list(text_blocks([[[5], [6, 7], [8]], [[9, 9, 9, 9]]], 3))
         [[5, 6, 7], [8], [9, 9, 9], [9]]
     """
-    if max_tokens < 1:
-        raise ArgumentError("max_tokens", "at least 1", max_tokens)
+    check(max_tokens >= 1, "max_tokens", "at least 1", max_tokens)
     for document in documents:
         block = []
         for sentence in document:
@@ -163,17 +158,15 @@ def mask_tokens(ids, may_mask, seed, *, mask_id, random_ids, continues_word=None
 
     Devlin et al. 2019, section 3.1, task 1, and appendix A.1: of the n tokens of a text that may
     be masked, max(1, round(rate n)) are chosen; of these 80 % become [MASK], 10 % a random token
-    and 10 % stay unchanged. With `continues_word`, whole words are chosen in random order, and
-    words longer than the remaining number of tokens are skipped: the authors'
-    `--do_whole_word_mask`. The replacement is drawn independently for each token.
+    and 10 % stay unchanged, independently. With `continues_word`, whole words are chosen, without
+    those longer than the remaining number of tokens: the authors' `--do_whole_word_mask`.
 
     Args:
         ids: integer tensor (B, T).
         may_mask: bool tensor (B, T), False at padding and special tokens.
         seed: int tensor (2,). The same seed gives the same masks.
         mask_id: int, id of [MASK].
-        random_ids: integer tensor (N,), the tokens that random tokens are drawn from: the
-            vocabulary without special tokens.
+        random_ids: integer tensor (N,), the vocabulary without special tokens.
         continues_word: None if every token is a word; or bool tensor (B, T), True at tokens that
             belong to the same word as the previous token ("##ing").
         rate: float in (0, 1), the share of tokens to choose.
@@ -253,8 +246,7 @@ def _choose_words(sizes, count, draw):
 
 
 def _check_masks(ids, may_mask, continues_word, rate):
-    if not 0 < rate < 1:
-        raise ArgumentError("rate", "a share in (0, 1)", rate, "BERT's is 0.15.")
+    check(0 < rate < 1, "rate", "a share in (0, 1)", rate, "BERT's is 0.15.")
     for name, mask in (("may_mask", may_mask), ("continues_word", continues_word)):
         if mask is None:
             continue
@@ -270,7 +262,8 @@ class PretrainingBatches:
     With next sentence prediction, a row is [CLS] first [SEP] second [SEP], otherwise [CLS] text
     [SEP]; see `sentence_pairs`, `text_blocks` and, for the masks, `mask_tokens`. Batches are those
     of `Buckets`, except that leftover rows of a bucket move to the next one, and the last batch is
-    filled by repeating its rows.
+    filled by repeating its rows. Raises a ValueError if there are no documents or none that form
+    pairs, if the bucket lengths do not increase or are too small, or if the id of [PAD] is not 0.
 
     Args:
         documents: same as in `sentence_pairs`.
@@ -281,10 +274,6 @@ class PretrainingBatches:
             whole words.
         rate: float, the share of the tokens to mask.
         seed: int, seed for pairs, masks and order.
-
-    Raises:
-        ValueError: If there are no documents or none that form pairs, if the bucket lengths do not
-            increase or are too small, or if the id of [PAD] is not 0.
 
     Example:
         >>> from tf_transformer.tokenizers import WordPieceTokenizer
@@ -313,11 +302,9 @@ class PretrainingBatches:
         if list(lengths) != sorted(set(lengths)) or not lengths or lengths[0] <= self._special:
             expected = f"increasing ints above {self._special}, the number of special tokens"
             raise ArgumentError("lengths", expected, lengths)
-        if tokenizer.pad_id != 0:
-            expected = "the id 0 for [PAD], since the loss ignores labels of 0"
-            raise ArgumentError("tokenizer", expected, tokenizer.pad_id)
-        if not documents:
-            raise ArgumentError("documents", "at least one", "none")
+        expected = "the id 0 for [PAD], since the loss ignores labels of 0"
+        check(tokenizer.pad_id == 0, "tokenizer", expected, tokenizer.pad_id)
+        check(documents, "documents", "at least one", "none")
         self._documents, self._tokenizer = documents, tokenizer
         self._lengths, self._tokens_per_batch = lengths, tokens_per_batch
         self._continues_word, self._rate, self.seed = continues_word, rate, seed

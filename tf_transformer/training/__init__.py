@@ -1,6 +1,5 @@
 """Training: optimizers, callbacks, losses, and the runs that combine them."""
 
-from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.callbacks import (
     BestWeights,
     LastWeights,
@@ -15,6 +14,7 @@ from tf_transformer.training.losses import (
     RDrop,
     SmoothedCrossentropy,
     TokenCrossentropy,
+    score_translations,
 )
 from tf_transformer.training.optimizers import (
     FusedAdam,
@@ -22,9 +22,9 @@ from tf_transformer.training.optimizers import (
     InverseSquareRootSchedule,
     LayerwiseAdamW,
     WarmUpLinearDecay,
+    accumulate_gradients,
 )
-from tf_transformer.training.resume_checkpoint import ResumeCheckpoint
-from tf_transformer.training.runs.bleu import score_translations
+from tf_transformer.training.resume_checkpoint import ResumeCheckpoint, resumable_fit
 from tf_transformer.training.runs.fine_tuning import (
     FineTuning,
     fine_tune,
@@ -42,7 +42,6 @@ from tf_transformer.training.runs.presets import (
     PretrainingPreset,
     get_preset,
 )
-from tf_transformer.training.runs.resumable_fit import resumable_fit
 from tf_transformer.training.runs.run import Run, TrainingRun
 from tf_transformer.training.runs.text_runs import LanguageModelRun, PretrainingRun
 

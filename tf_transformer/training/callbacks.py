@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.files import replacing
-from tf_transformer.distribution.workers import current_workers
-from tf_transformer.errors import ArgumentError
+from tf_transformer.distribution import current_workers
+from tf_transformer.errors import ArgumentError, check
 
 _SHOWN = 20  # rows of a batch
 _LEAST_SCALE = 1e-4  # loss scale, reached after dozens of skipped steps in a row
@@ -44,13 +44,10 @@ class MovingAverage(keras.callbacks.Callback):
     """Replaces the weights with their moving average during validation.
 
     average <- m * average + (1 - m) * weights after every step (Polyak and Juditsky, 1992), kept by
-    the optimizer (`use_ema=True`, m = `ema_momentum`). It replaces the learning rate decay for
-    which a short training has no time; "Attention Is All You Need", section 6.1, averages its last
-    checkpoints instead. Unlike with `keras.callbacks.SwapEMAWeights`, the weights are restored bit
-    for bit.
-
-    Raises:
-        ValueError: If the optimizer keeps no average when training begins.
+    the optimizer (`use_ema=True`, m = `ema_momentum`); "Attention Is All You Need", section 6.1,
+    averages its last checkpoints instead, see `average_weights`. Unlike with
+    `keras.callbacks.SwapEMAWeights`, the weights are restored bit for bit. Raises a ValueError if
+    the optimizer keeps no average when training begins.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -95,16 +92,14 @@ class BestWeights(keras.callbacks.Callback):
     """Saves the weights of the best epoch and stops training when there is no improvement.
 
     `keras.callbacks.ModelCheckpoint` and `EarlyStopping` in one, so that the two cannot disagree.
-    Files are replaced atomically, and the state can be resumed.
+    Files are replaced atomically, and the state can be resumed. Raises a ValueError if the
+    monitored quantity is not finite.
 
     Args:
         path: str or Path, ends in `.weights.h5`.
         monitor: str, the quantity to minimize; the sum of several if they are joined by `+`.
-        patience: int or None, the number of epochs without improvement before training stops.
+        patience: int or None, epochs without improvement before training stops.
         average: None, or the `MovingAverage` callback, to save the averaged weights.
-
-    Raises:
-        ValueError: If the monitored quantity is not finite.
 
     Example:
         >>> callbacks = [BestWeights("best.weights.h5", patience=3)]
@@ -150,14 +145,12 @@ class LastWeights(keras.callbacks.Callback):
     """Saves the weights of the last epochs, for `average_weights`.
 
     Files are named `epoch-0007.weights.h5`, numbered from 1, and replaced atomically; older ones
-    are deleted. A resumed training keeps the existing files.
+    are deleted. A resumed training keeps the existing files. Raises a ValueError if `count` is
+    below 1.
 
     Args:
         folder: str or Path, created if missing.
         count: int, the number of epochs, at least 1.
-
-    Raises:
-        ValueError: If `count` is below 1.
 
     Example:
         >>> callbacks = [LastWeights("run/last", count=10)]
@@ -165,8 +158,7 @@ class LastWeights(keras.callbacks.Callback):
 
     def __init__(self, folder, count=10):
         super().__init__()
-        if count < 1:
-            raise ArgumentError("count", "at least 1", count)
+        check(count >= 1, "count", "at least 1", count)
         self.folder, self.count = Path(folder), count
 
     @property
@@ -185,13 +177,11 @@ def average_weights(model, paths):
     """Set a model's weights to the mean of several checkpoints.
 
     "Attention Is All You Need", section 6.1, which averages the last 5 or 20; summed in float64.
+    Raises a ValueError if there is no file, or a file belongs to a different model.
 
     Args:
         model: `keras.Model`, built.
         paths: files written by `save_weights`, of models of the same sizes.
-
-    Raises:
-        ValueError: If there is no file, or a file belongs to a different model.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -203,8 +193,7 @@ def average_weights(model, paths):
         2.5
     """
     paths = list(paths)
-    if not paths:
-        raise ArgumentError("paths", "at least one weights file", "none")
+    check(paths, "paths", "at least one weights file", "none")
     sums = [np.zeros(weight.shape, np.float64) for weight in model.weights]
     for path in paths:
         load_weights(model, path)

@@ -25,13 +25,11 @@ def count_compilations():
     """Count the graphs that are traced and the programs that XLA compiles in a `with` block.
 
     TensorFlow's profiler, whose records are kept in memory until the block ends, counts those of
-    layers, `fit` and SavedModels alike: use it for a few steps, not a whole training.
+    layers, `fit` and SavedModels alike: use it for a few steps, not a whole training. Raises a
+    RuntimeError if another profiler is already running, such as TensorBoard's.
 
     Yields:
         `Compilations` with the ints `traces` and `xla`, filled in when the block ends.
-
-    Raises:
-        RuntimeError: If another profiler is already running, such as TensorBoard's.
 
     Example:
         >>> double = tf.function(lambda x: x + x, jit_compile=True)
@@ -49,10 +47,9 @@ def count_compilations():
         try:
             tf.profiler.experimental.start(folder, options)
         except tf.errors.AlreadyExistsError as error:
-            raise RuntimeError(
-                "count_compilations: another profiler is running; stop it first (TensorBoard's "
-                "profile_batch, or another count_compilations block)."
-            ) from error
+            message = "count_compilations: another profiler is running; stop it first "
+            message += "(TensorBoard's profile_batch, or another count_compilations block)."
+            raise RuntimeError(message) from error
         try:
             yield built
         finally:
@@ -63,7 +60,6 @@ def count_compilations():
 
 
 def _events(folder):
-    """Yield the names of all events of a profile."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     for path in Path(folder).rglob("*.xplane.pb"):

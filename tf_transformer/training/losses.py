@@ -1,16 +1,16 @@
-"""Loss and metrics for tokens or classes, and R-Drop.
+"""Loss and metrics for tokens or classes, scores of translations, and R-Drop.
 
 Axes: B batch, T target length, V vocabulary or classes.
 """
 
 import math
+import re
 
 import keras
 import tensorflow as tf
 
-from tf_transformer.distribution.worker_share import global_mean, with_global_value
-from tf_transformer.distribution.workers import current_workers
-from tf_transformer.errors import ArgumentError
+from tf_transformer.distribution import current_workers, global_mean, with_global_value
+from tf_transformer.errors import ArgumentError, MissingPackage, check
 from tf_transformer.functional.labels import (
     check_ignore_class,
     ignore_class_of,
@@ -19,6 +19,9 @@ from tf_transformer.functional.labels import (
     symmetric_divergence,
 )
 from tf_transformer.models.base_model import BaseModel
+
+_IDEOGRAPHS = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
+_SYLLABLES = re.compile("[\u3040-\u30ff\uac00-\ud7af]")  # kana and hangul
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -66,8 +69,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
         self, label_smoothing=0.1, name="smoothed_crossentropy", ignore_class="auto", **kwargs
     ):
         super().__init__(name=name, **kwargs)
-        if not 0 <= label_smoothing < 1:
-            raise ArgumentError("label_smoothing", "0 <= value < 1", label_smoothing)
+        check(0 <= label_smoothing < 1, "label_smoothing", "0 <= value < 1", label_smoothing)
         self.label_smoothing = label_smoothing
         self.ignore_class = check_ignore_class(ignore_class)
 
@@ -161,8 +163,7 @@ class TokenCrossentropy(_MeanOverLabels):
 
     def __init__(self, label_smoothing=0.0, name="token_loss", ignore_class="auto", **kwargs):
         super().__init__(name, ignore_class, **kwargs)
-        if not 0 <= label_smoothing < 1:
-            raise ArgumentError("label_smoothing", "0 <= value < 1", label_smoothing)
+        check(0 <= label_smoothing < 1, "label_smoothing", "0 <= value < 1", label_smoothing)
         self.label_smoothing = label_smoothing
 
     def _values(self, ids, y_pred):
@@ -200,6 +201,63 @@ class Perplexity(TokenCrossentropy):
         return config
 
 
+def score_translations(hypotheses, references, language):
+    """Compute BLEU and chrF of a whole test set, with all references of every sentence.
+
+    Papineni et al. 2002; Popović 2015; Post 2018 for the signature that makes scores comparable.
+    Returns a dict with `bleu`, `bleu_signature`, `chrf`, `chrf_signature` and `sentences`.
+
+    Args:
+        hypotheses: list of str, the translations.
+        references: list of lists of str, at least one for each hypothesis; their number may
+            differ from sentence to sentence.
+        language: str, code of the target language, or "" if unknown: "zh", "ja" and "ko" are split
+            into characters, all others with sacreBLEU's default "13a", unless the references are
+            mostly written in the scripts of these three.
+
+    Raises:
+        ValueError: If the numbers do not match, there is no sentence, or a sentence has no
+            reference.
+        ImportError: If sacreBLEU is not installed.
+
+    Example:
+        >>> round(score_translations(["我爱你。"], [["我爱你。", "我愛你。"]], "zh")["bleu"])
+        100
+    """
+    if len(hypotheses) != len(references) or not hypotheses:
+        expected = "as many lists of references as translations, and at least one"
+        got = f"{len(hypotheses)} and {len(references)}"
+        raise ArgumentError("hypotheses, references", expected, got)
+    if not all(references):
+        got = f"none for sentence {[bool(row) for row in references].index(False)}"
+        raise ArgumentError("references", "at least one for each sentence", got)
+    try:
+        from sacrebleu.metrics import BLEU, CHRF
+    except ImportError as error:
+        raise MissingPackage('scoring needs sacreBLEU: pip install -e ".[train]"') from error
+    tokenize = {"zh": "zh", "ja": "char", "ko": "char"}.get(language) or _tokenizer(references)
+    most = max(len(row) for row in references)
+    # sacreBLEU expects one list per reference index; None marks a missing reference.
+    columns = [[row[i] if i < len(row) else None for row in references] for i in range(most)]
+    bleu, chrf = BLEU(tokenize=tokenize), CHRF()
+    return {
+        "bleu": round(bleu.corpus_score(hypotheses, columns).score, 2),
+        "bleu_signature": str(bleu.get_signature()),
+        "chrf": round(chrf.corpus_score(hypotheses, columns).score, 2),
+        "chrf_signature": str(chrf.get_signature()),
+        "sentences": len(hypotheses),
+    }
+
+
+def _tokenizer(references):
+    """Choose by script: 13a needs spaces between words, and could score a good translation 0."""
+    text = "".join("".join(row) for row in references)
+    ideographs, syllables = (len(part.findall(text)) for part in (_IDEOGRAPHS, _SYLLABLES))
+    if 2 * (ideographs + syllables) <= len("".join(text.split())):
+        return "13a"
+    return "char" if 4 * syllables > ideographs else "zh"
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class RDrop(BaseModel):
     """Trains a model on two dropout passes per batch and on their agreement.
@@ -212,10 +270,7 @@ class RDrop(BaseModel):
 
     Args:
         model: a `keras.Model` that returns logits (B, T, V) or (B, V).
-        alpha: float >= 0; the paper uses 5 for translation.
-
-    Raises:
-        ValueError: If `alpha` is below 0.
+        alpha: float, 5 for translation in the paper; below 0 it is a ValueError.
 
     Example:
         >>> inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
@@ -227,8 +282,7 @@ class RDrop(BaseModel):
     def __init__(self, model, alpha=5.0, **kwargs):
         super().__init__(**kwargs)
         self.autocast = False  # inputs may be ids
-        if not alpha >= 0:
-            raise ArgumentError("alpha", "at least 0", alpha)
+        check(alpha >= 0, "alpha", "at least 0", alpha)
         self.model, self.alpha = model, alpha
 
     @property
@@ -262,7 +316,10 @@ class RDrop(BaseModel):
         self.model.load_weights(*args, **kwargs)
 
     def train_step(self, data):
-        return super().train_step(tf.nest.map_structure(_twice, data))
+        def twice(x):
+            return None if x is None else tf.concat([x, x], 0)  # None: no sample weights
+
+        return super().train_step(tf.nest.map_structure(twice, data))
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
@@ -282,7 +339,3 @@ class RDrop(BaseModel):
     def from_config(cls, config, custom_objects=None):
         model = keras.saving.deserialize_keras_object(config.pop("model"), custom_objects)
         return cls(model, **config)
-
-
-def _twice(x):
-    return None if x is None else tf.concat([x, x], 0)  # None: no sample weights

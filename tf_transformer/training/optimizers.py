@@ -1,4 +1,7 @@
-"""Optimizers with one operation per weight, and learning rate schedules."""
+"""Optimizers with one operation per weight, learning rate schedules, gradient accumulation.
+
+Axes: B batch.
+"""
 
 import functools
 import re
@@ -6,22 +9,21 @@ import re
 import keras
 import tensorflow as tf
 
-from tf_transformer.distribution.workers import current_workers
-from tf_transformer.errors import ArgumentError
+from tf_transformer.distribution import apart, current_workers, pad_labels, pad_rows
+from tf_transformer.errors import ArgumentError, check
+from tf_transformer.functional.labels import ignore_class_of, real_labels
 
 
 def global_gradients(grads):
     """Add up the gradients of all replicas and take the mean over all `Workers`."""
     grads = list(grads)
-    places = [n for n, grad in enumerate(grads) if grad is not None]
     # Sums the repeated rows of an embedding's gradient, which Keras would clip separately.
-    known = [tf.convert_to_tensor(grads[n]) for n in places]
+    known = [tf.convert_to_tensor(grad) for grad in grads if grad is not None]
     context = tf.distribute.get_replica_context()
     if tf.distribute.get_strategy().num_replicas_in_sync > 1 and context is not None:
         known = context.all_reduce(tf.distribute.ReduceOp.SUM, known)
-    for n, grad in zip(places, current_workers().mean(known), strict=True):
-        grads[n] = grad
-    return grads
+    means = iter(current_workers().mean(known))
+    return [None if grad is None else next(means) for grad in grads]
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -111,23 +113,19 @@ class LayerwiseAdamW(FusedAdam):
     the head and the pooler have the full rate, the embeddings the lowest. Loshchilov and Hutter
     2019, "Decoupled Weight Decay Regularization"; layer-wise rates from Howard and Ruder 2018,
     "Universal Language Model Fine-tuning", section 3.2. As in BERT's published code, biases and
-    layer normalization are not decayed.
+    layer normalization are not decayed. A `layer_decay` outside (0, 1] is a ValueError.
 
     Args:
         weight_decay: float, applied to kernels and embeddings.
         layer_decay: float in (0, 1]; 1 gives all layers the same rate.
         learning_rate, beta_1, ...: same as in `keras.optimizers.Adam`.
 
-    Raises:
-        ValueError: If `layer_decay` is outside (0, 1].
-
     Example:
         >>> optimizer = LayerwiseAdamW(1e-3, weight_decay=0.01, layer_decay=0.9)
     """
 
     def __init__(self, learning_rate=1e-4, *, weight_decay=0.01, layer_decay=1.0, **kwargs):
-        if not 0 < layer_decay <= 1:
-            raise ArgumentError("layer_decay", "a number in (0, 1]", layer_decay)
+        check(0 < layer_decay <= 1, "layer_decay", "a number in (0, 1]", layer_decay)
         super().__init__(learning_rate, **kwargs)
         self.decay = weight_decay  # Keras's decays before the step, at the same rate for all
         self.layer_decay = layer_decay
@@ -171,14 +169,12 @@ class GlobalLossScale(keras.optimizers.LossScaleOptimizer):
     that is not finite is skipped and halves the scale; after many finite steps the scale doubles
     (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2). Keras 3.15 checks the
     gradients of each process or replica before the optimizer sums them. Here they are summed first,
-    so that a step that overflows on one is skipped on all.
+    so that a step that overflows on one is skipped on all. Raises a ValueError if `inner_optimizer`
+    is not a `FusedAdam`.
 
     Args:
         inner_optimizer: `FusedAdam`.
         initial_scale, dynamic_growth_steps: see `keras.optimizers.LossScaleOptimizer`.
-
-    Raises:
-        ValueError: If `inner_optimizer` is not a `FusedAdam`.
 
     Example:
         >>> optimizer = GlobalLossScale(FusedAdam(0.1), initial_scale=4.0)
@@ -205,15 +201,11 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
 
     scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), "Attention Is All You Need",
     equation 3, section 5.3, where steps are counted from 1. Keras counts finished steps from 0, so
-    1 is added, and the first update has a nonzero learning rate.
+    1 is added. Arguments must be positive, or a ValueError is raised.
 
     Args:
-        d_model: int, width of the model.
-        warmup_steps: int, steps until the peak.
+        d_model, warmup_steps: ints, width of the model, and steps until the peak.
         scale: float, multiplies the learning rate.
-
-    Raises:
-        ValueError: If an argument is not positive.
 
     Example:
         >>> schedule = InverseSquareRootSchedule(d_model=64, warmup_steps=100)
@@ -223,8 +215,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
 
     def __init__(self, d_model, warmup_steps=4000, scale=1.0):
         for name, value in (("d_model", d_model), ("warmup_steps", warmup_steps), ("scale", scale)):
-            if value <= 0:
-                raise ArgumentError(name, "a positive number", value)
+            check(value > 0, name, "a positive number", value)
         self.d_model, self.warmup_steps, self.scale = d_model, warmup_steps, scale
 
     def __call__(self, step):
@@ -241,18 +232,16 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate with linear warm-up to a peak, then linear decay to 0 at `total_steps`.
 
     peak * min((step + 1) / warmup_steps, (total_steps - step) / (total_steps - warmup_steps)),
-    Devlin et al. 2019, appendix A.2. As in Keras, `step` counts finished steps from 0.
+    Devlin et al. 2019, appendix A.2. As in Keras, `step` counts finished steps from 0. Raises a
+    ValueError if `peak` is not positive or 0 <= warmup_steps < total_steps does not hold.
+
+    Differs from the published code, where the decay starts at step 0 and the warm-up replaces its
+    beginning, so that the rate drops when the warm-up ends.
 
     Args:
         peak: float, the highest learning rate.
         warmup_steps: int, steps until the peak; 0 starts at the peak.
         total_steps: int, steps of the whole training, including the warm-up.
-
-    Raises:
-        ValueError: If `peak` is not positive or 0 <= warmup_steps < total_steps does not hold.
-
-    Differs from the published code, where the decay starts at step 0 and the warm-up replaces its
-    beginning, so that the rate drops when the warm-up ends.
 
     Example:
         >>> schedule = WarmUpLinearDecay(peak=1.0, warmup_steps=2, total_steps=6)
@@ -261,8 +250,7 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak, warmup_steps, total_steps):
-        if not peak > 0:
-            raise ArgumentError("peak", "a positive learning rate", peak)
+        check(peak > 0, "peak", "a positive learning rate", peak)
         if not 0 <= warmup_steps < total_steps:
             expected, got = "0 <= warmup_steps < total_steps", f"{warmup_steps} and {total_steps}"
             remedy = "A tenth of the steps is a common warm-up."
@@ -277,3 +265,95 @@ class WarmUpLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self):
         return {name: getattr(self, name) for name in ("peak", "warmup_steps", "total_steps")}
+
+
+def accumulate_gradients(model, parts):
+    """Make each step of `fit` compute the gradient of its batch in parts, one after another.
+
+    A step then needs the memory of one part. Parts are weighted by their number of real labels, so
+    losses, gradients, clipping and averages are the same as for the whole batch (in Keras's
+    `gradient_accumulation_steps` they are not), except statistics over rows, as in `BatchNorm`.
+    Raises a ValueError if `parts` is below 1; in a step, if the batch has sample weights.
+
+    Args:
+        model: compiled `keras.Model` whose loss is a mean over real labels, such as
+            `SmoothedCrossentropy`.
+        parts: int, the number of parts. Rows of padding make B divisible.
+
+    Example:
+        >>> from tf_transformer.training import SmoothedCrossentropy
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+        >>> model.compile("sgd", SmoothedCrossentropy())
+        >>> accumulate_gradients(model, 2)
+        >>> history = model.fit(np.ones((5, 2)), np.array([0, 1, 2, 0, 1]), verbose=0)
+    """
+    check(parts >= 1, "accumulate", "at least 1 part of a batch", parts)
+    if parts == 1:
+        return
+    # After an earlier call, for example by a first `fine_tune`, not the parts of a part.
+    step_of_part = getattr(model.train_step, "step_of_part", model.train_step)
+
+    def train_step(data):
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        check(weights is None, "accumulate", "batches without sample weights", "some")
+        x, y = pad_rows(x, parts), pad_labels(y, parts)
+        weights = _weights(y, model.loss, parts)
+        optimizer, variables = model.optimizer, model.trainable_variables
+
+        def add_part(n, sums):
+            part = tf.nest.map_structure(lambda rows: rows[n::parts], (x, y))
+            own = [
+                tf.fill([tf.shape(labels)[0]] + [1] * (labels.shape.rank - 1), weights[i, n])
+                for i, labels in enumerate(tf.nest.flatten(part[1]))
+            ]
+            part += (tf.nest.pack_sequence_as(y, own),)
+            gradients = _gradients(optimizer, variables, step_of_part, part)
+            return n + 1, [total + one for total, one in zip(sums, gradients, strict=True)]
+
+        zeros = [tf.zeros(variable.shape) for variable in variables]
+        loop = (0, zeros)
+        _, sums = tf.while_loop(lambda n, _: n < parts, add_part, loop, parallel_iterations=1)
+        optimizer.apply_gradients(zip([total / parts for total in sums], variables, strict=True))
+        return model.get_metrics_result()
+
+    train_step.step_of_part = step_of_part
+    model.train_step = train_step
+
+
+def _weights(y, losses, parts):
+    """Return the weights of the parts for each output, (outputs, parts); 1 for equal parts."""
+    own, y, losses = [], tf.nest.flatten(y), tf.nest.flatten(losses)
+    for labels, loss in zip(y, losses * len(y) if len(losses) == 1 else losses, strict=True):
+        if ignore_class_of(loss) == "auto" and labels.shape.rank == 2 and labels.shape[-1] == 1:
+            may_be = f"since {labels.shape} may be classes or tokens"
+            expected = f"labels (B,) or an ignore_class of the loss, {may_be}"
+            raise ArgumentError("accumulate", expected, '"auto"', "Pass None or an int.")
+        real = real_labels(labels, ignore_class_of(loss))
+        real = tf.reduce_sum(tf.reshape(real, [tf.shape(real)[0], -1]), 1)
+        own.append(tf.reduce_sum(tf.reshape(real, [-1, parts]), 0))  # every `parts`-th row
+    [own] = current_workers().sum([tf.stack(own)])
+    total, replicas = tf.reduce_sum(own, 1), tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1:
+        context = tf.distribute.get_replica_context()
+        total = context.all_reduce(tf.distribute.ReduceOp.SUM, total)
+    return parts * replicas * own / tf.maximum(total, 1.0)[:, tf.newaxis]
+
+
+def _gradients(optimizer, variables, step, data):
+    """Return the gradients of a step without applying them."""
+    found = {}
+
+    def keep(pairs):
+        found.update((id(variable), gradient) for gradient, variable in pairs)
+
+    optimizer.apply_gradients = keep
+    try:
+        with apart():
+            step(data)
+    finally:
+        del optimizer.apply_gradients
+    gradients = [found.get(id(variable)) for variable in variables]
+    return [
+        tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
+        for variable, gradient in zip(variables, gradients, strict=True)
+    ]

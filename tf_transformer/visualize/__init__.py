@@ -1,7 +1,6 @@
 """Figures of attention, positions, heads, gradients, costs and training; the attention explorer."""
 
-from tf_transformer.visualize.attention_svg import attention_svg, translation_attention
-from tf_transformer.visualize.explorer import explorer
+from tf_transformer.visualize.attention import attention_svg, explorer, translation_attention
 from tf_transformer.visualize.figures import (
     chinese_font,
     complexity_figure,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
-from tf_transformer.visualize.attention_svg import check_labels
+from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage, check
+from tf_transformer.visualize.attention import check_labels
 
 # Okabe and Ito's colors, which can be distinguished with any color blindness, without black and
 # yellow, which is too pale on white.
@@ -39,11 +39,8 @@ _DARK = {
 def chinese_font():
     """Find an installed font that shows Chinese.
 
-    Returns:
-        str, the family that the figures use after Matplotlib's font, or None if there is none.
-
-    Raises:
-        ImportError: If Matplotlib is not installed.
+    Returns a str, the family that the figures use after Matplotlib's font, or None if there is
+    none. Raises an ImportError if Matplotlib is not installed.
 
     Example:
         >>> chinese_font() is None or isinstance(chinese_font(), str)
@@ -93,16 +90,14 @@ def _need_matplotlib(what="figures", extra="notebooks"):
 def complexity_figure(sizes, costs, *, xlabel="length", ylabel="seconds", dark=False):
     """Draw how costs grow with a size on logarithmic scales, with the exponent of each.
 
-    The exponent is fitted to the larger half of the sizes, where fixed costs matter less.
+    The exponent is fitted to the larger half of the sizes, where fixed costs matter less. Returns a
+    `matplotlib.figure.Figure` with the exponents in its legend.
 
     Args:
         sizes: at least two increasing numbers above 0.
         costs: dict, label -> one cost for each size: numbers above 0, in any unit.
         xlabel, ylabel: str.
         dark: bool, whether the background is dark instead of white.
-
-    Returns:
-        `matplotlib.figure.Figure`; the legend has the exponents.
 
     Raises:
         ImportError: If Matplotlib is not installed, as for all figures.
@@ -139,15 +134,12 @@ def complexity_figure(sizes, costs, *, xlabel="length", ylabel="seconds", dark=F
 def gradients_figure(norms, *, dark=False):
     """Draw the gradient norm of each layer, one line per model, on a logarithmic scale.
 
+    Returns a `matplotlib.figure.Figure`. Raises a ValueError if there is no line, or a norm is
+    negative or not finite.
+
     Args:
         norms: dict, label -> the norms of the layers; layers with norm 0 are left out.
         dark: bool, whether the background is dark instead of white.
-
-    Returns:
-        `matplotlib.figure.Figure`.
-
-    Raises:
-        ValueError: If there is no line, or a norm is negative or not finite.
 
     Example:
         >>> axis = gradients_figure({"post-norm": [0.1, 1.0], "pre-norm": [0.9, 1.1]}).axes[0]
@@ -155,8 +147,7 @@ def gradients_figure(norms, *, dark=False):
         ('log', 2)
     """
     lines = {label: np.asarray(line, np.float64) for label, line in norms.items()}
-    if not lines:
-        raise ArgumentError("norms", "at least one line", "an empty dict")
+    check(lines, "norms", "at least one line", "an empty dict")
     for label, line in lines.items():
         if line.ndim != 1 or not line.size or not np.isfinite(line).all() or (line < 0).any():
             expected = "norms of layers, finite and not negative"
@@ -176,17 +167,12 @@ def gradients_figure(norms, *, dark=False):
 def heads_figure(weights, queries, keys, titles=None, *, dark=False):
     """Draw one matrix per head, in up to four columns, with one color scale for all.
 
-    `attention_svg` draws the same for browsers; this figure is for papers.
+    `attention_svg` draws the same for browsers; this figure is for papers. Returns a
+    `matplotlib.figure.Figure`: a notebook shows it, `savefig` writes it.
 
     Args:
-        weights, queries, keys, titles: see `attention_svg`.
+        weights, queries, keys, titles: see `attention_svg`, also for the errors.
         dark: bool, whether the background is dark instead of white.
-
-    Returns:
-        `matplotlib.figure.Figure`; a notebook shows it, `savefig` writes it.
-
-    Raises:
-        ValueError: See `attention_svg`.
 
     Example:
         >>> figure = heads_figure([[0.25, 0.75]], ["station"], ["the", "station"])
@@ -217,17 +203,14 @@ def heads_figure(weights, queries, keys, titles=None, *, dark=False):
 def importance_figure(importance, *, title="importance of heads", dark=False):
     """Draw a grid of layers and heads for each stack, with the number in each square.
 
+    Returns a `matplotlib.figure.Figure`, with the first layer of each stack at the bottom. Raises a
+    ValueError if a stack has no head, or a number is not finite.
+
     Args:
         importance: dict, stack -> L rows of N numbers, as returned by
             `compression.head_importance`. Rows of a pruned model may differ in length.
         title: str.
         dark: bool, whether the background is dark instead of white.
-
-    Returns:
-        `matplotlib.figure.Figure`, with the first layer of each stack at the bottom.
-
-    Raises:
-        ValueError: If a stack has no head, or a number is not finite.
 
     Example:
         >>> figure = importance_figure({"encoder": [[0.1, 0.9], [0.4]], "cross": [[0.2]]})
@@ -235,8 +218,7 @@ def importance_figure(importance, *, title="importance of heads", dark=False):
         [['0.1', '0.9', '0.4'], ['0.2']]
     """
     grids = {stack: _grid(stack, rows) for stack, rows in importance.items()}
-    if not grids:
-        raise ArgumentError("importance", "at least one stack", "an empty dict")
+    check(grids, "importance", "at least one stack", "an empty dict")
     least = min(np.nanmin(grid) for grid in grids.values())
     most = max(np.nanmax(grid) for grid in grids.values())
     widths = [grid.shape[1] for grid in grids.values()]
@@ -273,15 +255,11 @@ def _grid(stack, rows):
 def positions_figure(codes, *, dark=False):
     """Draw the codes of all positions, and the dot products of some positions with all.
 
+    Returns a `matplotlib.figure.Figure`. Raises a ValueError if `codes` is not a matrix of numbers.
+
     Args:
         codes: array or tensor (T, D), such as `functional.positions.sinusoidal_positions(T, D)`.
         dark: bool, whether the background is dark instead of white.
-
-    Returns:
-        `matplotlib.figure.Figure`.
-
-    Raises:
-        ValueError: If `codes` is not a matrix of numbers.
 
     Example:
         >>> left, right, _ = positions_figure(np.eye(5)).axes  # the last is the color bar
@@ -289,10 +267,8 @@ def positions_figure(codes, *, dark=False):
         [0.0, 1.0, 0.0, 0.0, 0.0]
     """
     codes = np.asarray(codes, np.float64)
-    if codes.ndim != 2 or not codes.size:
-        raise ArgumentError("codes", "(positions, width)", f"shape {codes.shape}")
-    if not np.isfinite(codes).all():
-        raise ArgumentError("codes", "finite numbers", "NaN or infinity")
+    check(codes.ndim == 2 and codes.size, "codes", "(positions, width)", f"shape {codes.shape}")
+    check(np.isfinite(codes).all(), "codes", "finite numbers", "NaN or infinity")
     largest = np.abs(codes).max() or 1.0
     with new_figure(9, 3.4, dark=dark) as figure:
         left, right = figure.subplots(1, 2)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_transformer import distribution
 from tf_transformer.data.batches import epochs_dataset
-from tf_transformer.distribution import workers
 from tf_transformer.training import BestWeights, ResumeCheckpoint, resumable_fit
 
 
@@ -104,7 +104,7 @@ def test_other_data_are_refused(tmp_path):
 
 
 def test_an_optimizer_that_would_part_the_workers_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(workers, "_current", workers.Workers(0, 2))
+    monkeypatch.setattr(distribution, "_current", distribution.Workers(0, 2))
     with pytest.raises(ValueError, match="optimizer: expected FusedAdam, .* of all 2 .* got SGD"):
         fit(tmp_path / "run", 1)
     assert not (tmp_path / "run").exists()

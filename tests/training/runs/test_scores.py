@@ -2,7 +2,7 @@
 
 import pytest
 
-from tf_transformer.training.runs.bleu import score_translations
+from tf_transformer.training.losses import score_translations
 
 
 def test_every_reference_counts():

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tf_transformer.data.files import lock_file, replacing
-from tf_transformer.data.readers import check_plain_text, one_line, text_of_line
+from tf_transformer.data.files import check_plain_text, lock_file, one_line, replacing, text_of_line
 from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
 from tf_transformer.export.translation.translator import cores
 from tf_transformer.functional.ids import check_range

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from tf_transformer.distribution.worker_share import global_mean
+from tf_transformer.distribution import global_mean
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.ids import in_xla_program
 from tf_transformer.functional.labels import ignore_class_of, read_labels, softened_divergence

@@ -11,7 +11,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from tf_transformer.distribution.worker_share import global_mean
+from tf_transformer.distribution import global_mean
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert import BertWithHead, dense_inputs

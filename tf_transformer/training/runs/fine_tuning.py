@@ -12,13 +12,16 @@ import tensorflow as tf
 
 from tf_transformer.data.batches import prefetched
 from tf_transformer.distribution import current_workers, lost_workers_named, own_rows
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert.sentence_encoder import TwoTowers
 from tf_transformer.models.bert.text_inputs import pad_segments, special_count
-from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.losses import MaskedAccuracy, SmoothedCrossentropy
-from tf_transformer.training.optimizers import LayerwiseAdamW, WarmUpLinearDecay
+from tf_transformer.training.optimizers import (
+    LayerwiseAdamW,
+    WarmUpLinearDecay,
+    accumulate_gradients,
+)
 from tf_transformer.training.runs.presets import Settings
 
 AT_ONCE = 1024  # texts tokenized at once, to limit memory
@@ -28,23 +31,19 @@ AT_ONCE = 1024  # texts tokenized at once, to limit memory
 class FineTuning(Settings):
     """All settings of a fine-tuning run other than the model and the data.
 
-    Devlin et al. 2019, section 4.1 and appendix A.3, with layer-wise learning rates.
+    Devlin et al. 2019, section 4.1 and appendix A.3, with layer-wise learning rates. Raises a
+    ValueError if a setting has another type or is out of range.
 
     Args:
-        epochs: int, passes over the training texts.
-        batch_size: int, texts per step.
+        epochs, batch_size: ints, passes over the training texts, and texts per step.
         learning_rate: float, the peak rate, used for the head.
         warmup_share: float in [0, 1], the share of all steps in which the rate rises.
-        layer_decay: float in (0, 1], see `LayerwiseAdamW`.
-        weight_decay: float, see `LayerwiseAdamW`.
+        layer_decay, weight_decay: floats, see `LayerwiseAdamW`.
         max_length: int, the maximum number of tokens; longer texts are truncated.
         seed: int, seed for the order of the texts. Head and dropout depend on the seed set when the
             model was created: `keras.utils.set_random_seed`.
         accumulate: int, the parts in which the gradient of a batch is computed, to save memory; see
             `accumulate_gradients`.
-
-    Raises:
-        ValueError: If a setting has another type or is out of range.
 
     Example:
         >>> FineTuning(epochs=3).batch_size
@@ -66,7 +65,8 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     """Train a classifier with `model.fit`.
 
     The gradient of each variable is clipped to a norm of 1; BERT's code clips the global norm. With
-    several `Workers` each trains on its share of every batch.
+    several `Workers` each trains on its share of every batch. Returns the Keras `History`: accuracy
+    and loss of training and validation.
 
     Args:
         model: `BertForSequenceClassification`, or a `Distiller` of two.
@@ -74,9 +74,6 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
         data: `LabelledTexts` with the model's labels.
         settings: `FineTuning`.
         fit_options: further arguments of `model.fit`: callbacks, verbose.
-
-    Returns:
-        Keras `History`; accuracy and loss of training and validation.
 
     Raises:
         ValueError: If the model has different labels, a `problem_type` other than single-label
@@ -113,17 +110,11 @@ def fine_tune(model, tokenizer, data, settings, **fit_options):
     )
     accumulate_gradients(model, settings.accumulate)
     train = own_rows(text_batches(tokenizer, data.train, settings, shuffle=True))
-    validation = None
-    if data.validation:
-        validation = own_rows(text_batches(tokenizer, data.validation, settings))
+    rows = data.validation
+    validation = own_rows(text_batches(tokenizer, rows, settings)) if rows else None
+    fit_options |= {"epochs": settings.epochs, "shuffle": False}  # the data set shuffles
     with lost_workers_named():
-        return model.fit(
-            train,
-            epochs=settings.epochs,
-            validation_data=validation,
-            shuffle=False,  # the data set shuffles
-            **fit_options,
-        )
+        return model.fit(train, validation_data=validation, **fit_options)
 
 
 def text_batches(tokenizer, rows, settings, shuffle=False):
@@ -177,9 +168,8 @@ def fine_tuning_optimizer(settings, steps):
 def check_model(model, tokenizer, settings):
     """Check that texts fit the model."""
     most = model.config.max_length
-    if settings.max_length > most:
-        expected = f"at most {most}, the positions of the model"
-        raise ArgumentError("max_length", expected, settings.max_length)
+    expected = f"at most {most}, the positions of the model"
+    check(settings.max_length <= most, "max_length", expected, settings.max_length)
     check_vocabulary(model, tokenizer)
 
 
@@ -191,28 +181,25 @@ def _check(trained, tokenizer, data, settings):
         expected = f"1 with a {kind}, whose other losses are not means over labels"
         raise ArgumentError("accumulate", expected, settings.accumulate)
     if model.config.labels != data.labels:
-        raise ArgumentError(
-            "labels",
-            f"those of the data, {data.labels}",
-            f"those of the model, {model.config.labels}",
-            "Pass them to from_pretrained(..., labels=...).",
-        )
+        got = f"those of the model, {model.config.labels}"
+        remedy = "Pass them to from_pretrained(..., labels=...)."
+        raise ArgumentError("labels", f"those of the data, {data.labels}", got, remedy)
     if model.config.answers != "softmax":
-        raise ArgumentError(
-            "problem_type",
-            "single_label_classification, or None, since each text of the data has one class",
-            f"{model.config.problem_type!r}",
-            "Pass problem_type=None and new_head=True to from_pretrained, or compile the "
-            "model with a loss of your own.",
-        )
-    if not data.train:
-        raise ArgumentError("data", "texts to train on", "none")
+        expected = "single_label_classification, or None, since each text of the data has one class"
+        remedy = "Pass problem_type=None and new_head=True to from_pretrained, or compile the "
+        remedy += "model with a loss of your own."
+        raise ArgumentError("problem_type", expected, f"{model.config.problem_type!r}", remedy)
+    check(data.train, "data", "texts to train on", "none")
 
 
 def train_pairs(
     encoder, tokenizer, pairs, settings, *, temperature=0.05, negatives=None, **fit_options
 ):
     """Train a sentence encoder with `model.fit`, so that it finds the document of a query.
+
+    Returns the Keras `History`: loss, and accuracy among the documents of a batch. Raises a
+    ValueError if there are fewer than two pairs or one pair per batch, `max_length` exceeds the
+    model's positions, or the negatives do not match the pairs.
 
     Args:
         encoder: `SentenceEncoder`; it is changed.
@@ -224,13 +211,6 @@ def train_pairs(
             `hard_negatives`.
         fit_options: further arguments of `model.fit`: callbacks, verbose.
 
-    Returns:
-        Keras `History`: loss, and accuracy among the documents of a batch.
-
-    Raises:
-        ValueError: If there are fewer than two pairs or one pair per batch, `max_length` exceeds
-            the model's positions, or the negatives do not match the pairs.
-
     Example:
         >>> from pathlib import Path
         >>> from tf_transformer.bert import BertConfig, SentenceEncoder, read_tokenizer
@@ -241,8 +221,7 @@ def train_pairs(
         >>> sorted(history.history)
         ['accuracy', 'loss']
     """
-    if len(pairs) < 2:
-        raise ArgumentError("pairs", "at least 2", len(pairs))
+    check(len(pairs) >= 2, "pairs", "at least 2", len(pairs))
     if settings.batch_size < 2 and negatives is None:
         expected = "at least 2, since the other documents of a batch are the negatives"
         raise ArgumentError("batch_size", expected, settings.batch_size)
@@ -279,18 +258,15 @@ def train_pairs(
 def hard_negatives(query_vectors, document_vectors, own, count=1, first=1):
     """Find the nearest wrong documents for each query.
 
+    Returns an int array (Q, count), rows of documents. Raises a ValueError if there are too few
+    documents.
+
     Args:
         query_vectors, document_vectors: float arrays (Q, D), (N, D).
         own: list of Q sets of int, the rows of each query's documents.
         count: int, the number of documents per query.
         first: int, the number of nearest wrong documents to skip, some of which may be unmarked
             correct ones.
-
-    Returns:
-        int array (Q, count), rows of documents.
-
-    Raises:
-        ValueError: If there are too few documents.
 
     Example:
         >>> vectors = np.eye(3, dtype=np.float32)

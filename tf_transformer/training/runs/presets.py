@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tf_transformer.errors import ArgumentError, check_choice, check_types
+from tf_transformer.errors import ArgumentError, check_choice, check_ranges
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.base_model import check_sizes
 from tf_transformer.tokenizers.models import SUBWORDS
@@ -32,12 +32,7 @@ class Settings:
     """Immutable training settings, checked when created."""
 
     def __post_init__(self):
-        check_types(self)
-        for expected, holds, names in _RANGES:
-            for name in names.split():
-                value = getattr(self, name, None)
-                if value is not None and not holds(value):
-                    raise ArgumentError(name, expected, f"{value!r}")
+        check_ranges(self, _RANGES)
         for name, choices in (("precision", PRECISIONS), ("subword", SUBWORDS)):
             if hasattr(self, name):
                 check_choice(name, getattr(self, name), choices)
@@ -117,9 +112,8 @@ class ModelPreset(BasePreset):
     def new_model(self, model_class, *vocab_sizes, **settings):
         """Create a model with the sizes of the preset."""
         sizes = (self.num_layers, self.d_model, self.num_heads, self.dff, *vocab_sizes)
-        model = model_class(
-            *sizes, rate=self.rate, architecture=self.new_architecture(), **settings
-        )
+        settings |= {"rate": self.rate, "architecture": self.new_architecture()}
+        model = model_class(*sizes, **settings)
         model.build()
         return model
 
@@ -208,16 +202,13 @@ PRESETS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LanguageModelPreset(ModelPreset):
-    """All settings of a training run of a language model other than the texts.
+    """All settings of a run of a language model other than the texts; for errors, see `Preset`.
 
     Args:
         name, vocab_size, epochs, lengths, tokens_per_batch, patience, seed, accumulate, precision,
             architecture: see `Preset`; longer texts are cut.
         num_layers, d_model, num_heads, dff, rate: see `LanguageModel`.
         peak_learning_rate, validation_share, warmup_share, weight_decay: see `PretrainingPreset`.
-
-    Raises:
-        ValueError: Same as for `Preset`.
 
     Example:
         >>> LANGUAGE_MODEL_PRESETS["tiny"].num_layers
@@ -248,7 +239,7 @@ LANGUAGE_MODEL_PRESETS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingPreset(BasePreset):
-    """All settings of a pretraining run other than the texts.
+    """All settings of a pretraining run other than the texts; for errors, see `Preset`.
 
     Args:
         name, vocab_size, epochs, lengths, tokens_per_batch, patience, seed, accumulate, precision:
@@ -263,9 +254,6 @@ class PretrainingPreset(BasePreset):
         whole_words: bool, whether to mask whole words.
         next_sentence: bool, or None to enable it if most sentences are not alone in their document.
         lowercase: bool, "uncased": removes case and accents.
-
-    Raises:
-        ValueError: Same as for `Preset`.
 
     Example:
         >>> PRETRAINING_PRESETS["tiny"].num_hidden_layers
@@ -313,10 +301,7 @@ PRETRAINING_PRESETS = {
 
 
 def get_preset(name, presets=PRESETS):
-    """Return a preset by its name in a dict of presets, by default the translator's.
-
-    Raises:
-        ValueError: If there is no such preset.
+    """Return a preset by its name in a dict, by default the translators'; or raise a ValueError.
 
     Example:
         >>> get_preset("base").d_model

@@ -17,7 +17,6 @@ from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import check_format, parse_json
 from tf_transformer.models import Transformer
 from tf_transformer.tokenizers import Tokenizer, train_subwords
-from tf_transformer.training.accumulate_gradients import accumulate_gradients
 from tf_transformer.training.callbacks import MovingAverage, load_weights
 from tf_transformer.training.losses import (
     MaskedAccuracy,
@@ -29,9 +28,10 @@ from tf_transformer.training.optimizers import (
     FusedAdam,
     GlobalLossScale,
     InverseSquareRootSchedule,
+    accumulate_gradients,
 )
+from tf_transformer.training.resume_checkpoint import resumable_fit
 from tf_transformer.training.runs.presets import Preset
-from tf_transformer.training.runs.resumable_fit import resumable_fit
 
 FORMAT = 2  # of run.json
 _SHORT = 4  # tokens, see `Preset.short_repeats`
@@ -139,11 +139,8 @@ class Run:
     def train(self, callbacks=()):
         """Train until the last epoch or until the patience is exhausted; resume if interrupted.
 
-        Args:
-            callbacks: further Keras callbacks.
-
-        Returns:
-            The model with the best weights, in float32 regardless of the training precision.
+        `callbacks` are further ones of Keras. Returns the model with the best weights, in float32
+        regardless of the training precision.
 
         Raises:
             KeyboardInterrupt: On Ctrl-C or SIGTERM, after the checkpoint is written.
@@ -182,7 +179,6 @@ class Run:
             return self._finish()
 
     def _both_batches(self, tokenizer):
-        """Return the training and validation batches."""
         return [self.batches(tokenizer, part) for part in self.parts]
 
     def compiled_model(self, tokenizer, total_steps):
@@ -195,7 +191,6 @@ class Run:
         return model
 
     def _model_to_train(self, tokenizer):
-        """Return a new model, possibly wrapped to add a loss."""
         return self.new_model(tokenizer)
 
     def compile(self, model, schedule):
@@ -210,7 +205,6 @@ class Run:
         model.compile(optimizer, loss=loss, metrics=metrics, jit_compile=False)
 
     def _finish(self):
-        """Return the result of `train`."""
         return self.best_model()
 
     def best_model(self):
@@ -223,9 +217,8 @@ class Run:
         path = self.folder / "best.weights.h5"
         if not path.is_file():
             remedy = f"Resume with tf-transformer {self.command} --resume {self.folder}"
-            raise MissingFileError(
-                "path", "the weights of a finished epoch", "none", remedy, place=path
-            )
+            expected = "the weights of a finished epoch"
+            raise MissingFileError("path", expected, "none", remedy, place=path)
         tokenizer = Tokenizer.load(self.tokenizer_path)
         self._check_sizes(path, tokenizer.vocab_size)
         model = self.new_model(tokenizer)
@@ -233,7 +226,6 @@ class Run:
         return model
 
     def _check_sizes(self, path, vocab_size):
-        """Refuse sizes of a model far beyond the weights in a file."""
         self.preset.check_sizes(path, vocab_size)
 
     def _write_tokenizer(self, tokenizer, model):
@@ -261,7 +253,7 @@ class Run:
 
 
 class TrainingRun(Run):
-    """A folder with a training run: settings, vocabulary, checkpoints, history and best weights.
+    """A folder with a training run of a `Transformer`; to train it and load its model, see `Run`.
 
     run.json            settings and data, everything needed to start over
     architecture.json   the parts of the model, if they are not the paper's
@@ -269,8 +261,6 @@ class TrainingRun(Run):
     best.weights.h5     averaged weights of the epoch with the lowest validation loss per token
     checkpoints/        everything needed to resume
     history.csv         loss, loss per token and accuracy of every epoch
-
-    To train it, open it again and load its model: see `Run`.
 
     Args:
         folder: str or Path.
@@ -344,7 +334,6 @@ class TrainingRun(Run):
         return train_subwords(self.preset.subword, texts, self.preset.vocab_size)
 
     def _both_batches(self, tokenizer):
-        """Return the training batches, with repeated short pairs, and the validation batches."""
         train = self.batches(tokenizer, self.split.train, self.preset.short_repeats)
         return train, self.batches(tokenizer, self.split.validation)
 
@@ -362,10 +351,8 @@ class TrainingRun(Run):
 
     def schedule(self, total_steps):
         """Return the learning rate schedule of the paper."""
-        preset = self.preset
-        return InverseSquareRootSchedule(
-            preset.d_model, preset.warmup_steps, preset.learning_rate_scale
-        )
+        sizes = self.preset.d_model, self.preset.warmup_steps
+        return InverseSquareRootSchedule(*sizes, self.preset.learning_rate_scale)
 
     def _optimizer(self, schedule):
         """Adam of the paper, which also averages the weights."""
@@ -374,7 +361,6 @@ class TrainingRun(Run):
         return FusedAdam(schedule, **adam, use_ema=True, ema_momentum=momentum)
 
     def _loss_and_metrics(self):
-        """The loss of the paper."""
         smoothing = self.preset.label_smoothing
         return SmoothedCrossentropy(smoothing), [MaskedAccuracy(), TokenCrossentropy(smoothing)]
 

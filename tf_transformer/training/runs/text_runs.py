@@ -15,7 +15,7 @@ from tf_transformer.data import (
     split_documents,
 )
 from tf_transformer.distribution import current_workers
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.errors import ArgumentError, MissingFileError, check
 from tf_transformer.functional.labels import smoothed_cross_entropy
 from tf_transformer.models import LanguageModel
 from tf_transformer.models.base_model import check_vocabulary
@@ -81,13 +81,11 @@ class TextRun(Run):
 
 
 class LanguageModelRun(TextRun):
-    """A folder with a training run of a `LanguageModel`; its files are those of a `TrainingRun`.
+    """A folder with a training run of a `LanguageModel`: see `Run`; the files of a `TrainingRun`.
 
     The weights are not averaged, and the vocabulary is byte pair encoding. The sentences of a
     document are joined by spaces, and the document is cut into blocks, see `LanguageModelBatches`.
     Some of the documents are held out for validation.
-
-    To train it, open it again and load its model: see `Run`.
 
     Args:
         folder: str or Path.
@@ -127,8 +125,7 @@ class LanguageModelRun(TextRun):
     def perplexity(self, model):
         """Return the perplexity of the held-out documents, exp of the mean cross-entropy per token.
 
-        The result does not depend on batching and includes the end of each document. It cannot be
-        compared between different vocabularies.
+        It includes the end of each document, and cannot be compared between vocabularies.
         """
 
         @tf.function
@@ -154,9 +151,7 @@ class PretrainingRun(TextRun):
     Without next sentences the columns of the history are `loss`, `token_loss` and `accuracy` of the
     masked words; with them `loss`, the sum, and `prediction_logits_...` and
     `seq_relationship_logits_...`. Each has a `val_...` on the held-out documents, whose pairs and
-    masks are the same in every epoch.
-
-    To train it, open it again and load its model: see `Run`.
+    masks are the same in every epoch. To train it and load its model: see `Run`.
 
     Args:
         folder: str or Path.
@@ -309,9 +304,8 @@ class PretrainingRun(TextRun):
             model = cls.from_pretrained(self.start, new_head=None, **dropout)
             check_vocabulary(model, tokenizer, "start")
             most = model.config.max_length
-            if preset.lengths[-1] > most:
-                expected = f"at most {most}, the positions in {self.start}"
-                raise ArgumentError("lengths", expected, preset.lengths)
+            expected = f"at most {most}, the positions in {self.start}"
+            check(preset.lengths[-1] <= most, "lengths", expected, preset.lengths)
             return model
         config = BertConfig(
             vocab_size=tokenizer.vocab_size,
