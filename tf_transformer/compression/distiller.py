@@ -3,13 +3,12 @@
 Axes: B batch, T length, N heads, D width, C classes or vocabulary.
 """
 
-import json
 from pathlib import Path
 
 import keras
 import tensorflow as tf
 
-from tf_transformer.data.files import replacing
+from tf_transformer.data.files import write_json
 from tf_transformer.errors import ArgumentError, check, check_fields
 from tf_transformer.functional.labels import ignore_class_of, read_labels, softened_divergence
 from tf_transformer.json_text import parse_json
@@ -102,8 +101,7 @@ def _part(translate, sources, path):
     if len(translations) != len(sources):
         raise ArgumentError("translate", f"{len(sources)} translations", len(translations))
     pairs = list(zip(sources, translations, strict=True))
-    with replacing(path) as beside:
-        beside.write_text(json.dumps(pairs, ensure_ascii=False, indent=0) + "\n", "utf-8")
+    write_json(path, pairs)
     return pairs
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import glob
 import gzip
+import json
 import os
 import re
 import shutil
@@ -231,6 +232,12 @@ def replacing(path, only_with=None, size=0):
     finally:
         _remove(beside)
         _remove(retired)
+
+
+def write_json(path, content):
+    """Replace a JSON file, as `replacing` does."""
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def _clear_up(path):

@@ -23,9 +23,11 @@ from tf_transformer.data.files import (
     opened,
     pair_of_lines,
     replacing,
+    write_json,
 )
 from tf_transformer.data.source import comparable, pairs_without, split_pairs, uniform
 from tf_transformer.errors import ArgumentError, check, check_choice
+from tf_transformer.json_text import parse_json
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 from tf_transformer.tokenizers.models import SUBWORDS
 
@@ -113,7 +115,7 @@ def scan_part(part, path, held_out_share, sample_share):
         draw = uniform(f"sample\t{source}\t{target}") if sample_share < 1 else 0.0
         if draw < sample_share:
             found["sample"].append([draw, source, target])
-    _write(path, found)
+    write_json(path, found)
 
 
 def encode_part(part, path, tokenizer_path, held_out_path, count):
@@ -138,7 +140,7 @@ def encode_part(part, path, tokenizer_path, held_out_path, count):
                 writer.write(record)
             size = sum(len(record) + _FRAME for record in records[shard])
             index[shard] = {"bytes": size, "sizes": dict(sorted(sizes[shard].items()))}
-    _write(path, index)
+    write_json(path, index)
 
 
 def _example(source, target):
@@ -157,7 +159,7 @@ _tokenizer = functools.cache(Tokenizer.load)
 
 @functools.cache
 def _held_out(path):
-    return frozenset(_read(path))
+    return frozenset(parse_json(path.read_bytes()))
 
 
 def prepare_pairs(
@@ -223,22 +225,22 @@ def prepare_pairs(
             _write_tsv(folder / f"{name}.tsv", held)
         pairs = itertools.chain(*held_out.values())
         sentences = {comparable(text) for pair in pairs for text in pair}
-        _write(work / "held-out.json", sorted(sentences))
+        write_json(work / "held-out.json", sorted(sentences))
         if not (folder / "tokenizer.json").exists():
             texts = _sample(scans, sentences)
             train_subwords(subword, texts, vocab_size).save(folder / "tokenizer.json")
         shards = _encode(parts, work, folder, stage)
         del settings["files"]
         manifest = {"format": FORMAT, "version": __version__, **settings, "shards": shards}
-        _write(folder / MANIFEST, manifest)
+        write_json(folder / MANIFEST, manifest)
         shutil.rmtree(work)
     return folder
 
 
 def _check_settings(path, settings):
     if not path.exists():
-        _write(path, settings)
-    begun = _read(path)
+        write_json(path, settings)
+    begun = parse_json(path.read_bytes())
     if begun != json.loads(json.dumps(settings)):
         expected = f"the settings with which {path.parent.parent} was begun, {begun}"
         remedy = "Use them, choose another folder, or delete this one."
@@ -265,7 +267,8 @@ def _draw(source, validation, parts, stage):
         split = split_pairs(source.load())
         found = {"validation": split.validation, "test": split.test}
     else:
-        drawn = sorted(found for path in scans for found in _read(path)["held_out"])
+        held_out = (parse_json(path.read_bytes())["held_out"] for path in scans)
+        drawn = sorted(found for part in held_out for found in part)
         pairs = [tuple(pair) for _, *pair in drawn[: 2 * wanted]]
         found = {"test": pairs[:wanted]}
         found["validation"] = pairs_without(pairs[wanted:], found["test"])
@@ -279,7 +282,7 @@ def _draw(source, validation, parts, stage):
 
 def _sample(scans, held_out):
     """Return the texts that the vocabulary is learned from, in the order of the files."""
-    scans = [_read(path)["sample"] for path in scans]
+    scans = [parse_json(path.read_bytes())["sample"] for path in scans]
     draws = sorted(draw for scan in scans for draw, *_ in scan)
     most = draws[_SAMPLE - 1] if len(draws) > _SAMPLE else 1.0
     sample = (pair for scan in scans for draw, *pair in scan if draw <= most)
@@ -292,7 +295,7 @@ def _encode(parts, work, folder, stage):
     count = -(-sum(part.lines for part in parts) // _PAIRS)
     files = folder / "tokenizer.json", work / "held-out.json"
     paths = stage("tokenizing", encode_part, parts, *files, count)
-    indices = [(path.with_suffix(".tfrecord"), _read(path)) for path in paths]
+    indices = [(path.with_suffix(".tfrecord"), parse_json(path.read_bytes())) for path in paths]
     shards = []
     for number in range(count):
         sizes, name = collections.Counter(), f"shard-{number:05}.tfrecord"
@@ -362,15 +365,6 @@ def _start():
 
         os.dup2(saved, 2)
     os.close(saved)
-
-
-def _write(path, content):
-    with replacing(path) as beside:
-        beside.write_text(json.dumps(content) + "\n", "utf-8")
-
-
-def _read(path):
-    return json.loads(path.read_text("utf-8"))
 
 
 def _write_tsv(path, pairs):

@@ -15,7 +15,7 @@ from tf_transformer import litert
 from tf_transformer.compression import distilled_pairs
 from tf_transformer.compression.recipes import Quantize
 from tf_transformer.data import group_references, pairs_without
-from tf_transformer.data.files import replacing
+from tf_transformer.data.files import replacing, write_json
 from tf_transformer.data.labelled_texts import load_labelled_texts, read_labelled_tsv
 from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError, MissingPackage
 from tf_transformer.export.saving import calibration_batches, load_saved_model, stored
@@ -81,7 +81,7 @@ def compress(recipe, folder, **fit_options):
     task = _task(recipe, fit_options)
     _rehearse(recipe, task.model)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / RECIPE, recipe.to_dict())
+    write_json(folder / RECIPE, recipe.to_dict())
     steps = (None, *recipe.steps)
     names = ["original", *(step.name for step in recipe.steps)]
     stages = [folder / f"{n}-{name}" for n, name in enumerate(names)]
@@ -98,7 +98,7 @@ def compress(recipe, folder, **fit_options):
         for stage, step in zip(stages[first:], steps[first:], strict=True):
             model = _make_stage(stage, step, model, task)
     if not (folder / RESULTS).is_file():
-        _write_json(folder / RESULTS, _measured(task, stages))
+        write_json(folder / RESULTS, _measured(task, stages))
     results = json.loads((folder / RESULTS).read_text("utf-8"))
     write_report(results, folder, f"{Path(recipe.model).name}, smaller", task.score_name)
     return results
@@ -145,7 +145,7 @@ def _make_stage(stage, step, model, task):
     with replacing(stage, only_with=STAGE) as beside:
         beside.mkdir()
         score = task.export(model, beside, step if isinstance(step, Quantize) else None)
-        _write_json(beside / STAGE, {"score": score, "weights": model.count_params()})
+        write_json(beside / STAGE, {"score": score, "weights": model.count_params()})
     shutil.rmtree(_unfinished(stage), ignore_errors=True)
     print(f"{stage.name}: {task.score_name} {score:.2f}", flush=True)
     return model
@@ -153,11 +153,6 @@ def _make_stage(stage, step, model, task):
 
 def _unfinished(stage):
     return stage.with_name(f"{stage.name}.unfinished")
-
-
-def _write_json(path, content):
-    with replacing(path) as beside:
-        beside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 class TranslatorTask:

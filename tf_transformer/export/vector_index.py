@@ -4,7 +4,6 @@ Axes: N texts, B queries, D width of a vector.
 """
 
 import itertools
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tf_transformer import __version__
-from tf_transformer.data.files import check_replaceable, map_array, replacing
+from tf_transformer.data.files import check_replaceable, map_array, replacing, write_json
 from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage, check_choice
 from tf_transformer.json_text import parse_json
 
@@ -323,8 +322,7 @@ def write_index(folder, parts, encode, dtype="float32"):
             if dtype == "int8":
                 np.save(beside / "scales.npy", np.concatenate([np.empty(0, np.float32), *scales]))
         facts = {"rows": rows, "width": width, "dtype": dtype}
-        text = json.dumps({"version": __version__, **facts}, indent=2)
-        (beside / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+        write_json(beside / DESCRIPTION, {"version": __version__, **facts})
     return facts
 
 

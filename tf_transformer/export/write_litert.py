@@ -4,7 +4,6 @@ Axes: B batch, T length, S source length, V vocabulary.
 """
 
 import contextlib
-import json
 import logging
 import re
 import tempfile
@@ -14,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer import __version__, litert
-from tf_transformer.data.files import check_replaceable, replacing
+from tf_transformer.data.files import check_replaceable, replacing, write_json
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.text_models import INPUT_SPECS
 from tf_transformer.functional.attention.plan import attention_plan
@@ -222,8 +221,7 @@ def write_litert(
             raise ArgumentError("model", expected, got, "Try another weights_dtype.")
         report = {"bytes": len(file), "difference": difference}
         description = {"version": __version__, "kind": kind, "weights_dtype": weights_dtype}
-        text = json.dumps({**description, **facts, **report}, indent=2, ensure_ascii=False)
-        (beside / litert.DESCRIPTION).write_text(text + "\n", encoding="utf-8")
+        write_json(beside / litert.DESCRIPTION, {**description, **facts, **report})
     return report
 
 

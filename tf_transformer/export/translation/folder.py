@@ -6,7 +6,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tf_transformer import __version__
-from tf_transformer.data.files import replacing
+from tf_transformer.data.files import replacing, write_json
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.export.saving import load_saved_model
 from tf_transformer.generation import Ensemble
@@ -74,8 +74,7 @@ def save_translator(translator, path, description, attention=None):
     description = {"format": FORMAT, "version": __version__, **description}
     with replacing(path, only_with=DESCRIPTION) as beside:
         translator.save(beside)
-        text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
-        (beside / DESCRIPTION).write_text(text, encoding="utf-8")
+        write_json(beside / DESCRIPTION, description)
         card = model_card(description)
         if attention:
             (beside / _PICTURE).write_text(attention, encoding="utf-8")

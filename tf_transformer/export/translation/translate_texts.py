@@ -14,7 +14,13 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tf_transformer.data.files import check_plain_text, lock_file, one_line, replacing, text_of_line
+from tf_transformer.data.files import (
+    check_plain_text,
+    lock_file,
+    one_line,
+    text_of_line,
+    write_json,
+)
 from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
 from tf_transformer.export.translation.translator import cores
 from tf_transformer.functional.ids import check_range
@@ -264,8 +270,7 @@ def translate_file(
             done += len(chunk)
             places = {"source_bytes": lines.tell(), "target_bytes": output.tell()}
             state = {**settings, "lines": done, **places, "source_sha256": digest.hexdigest()}
-            with replacing(notes) as beside:
-                beside.write_text(json.dumps(state) + "\n", encoding="utf-8")
+            write_json(notes, state)
             if progress:
                 progress(done, share)
     os.replace(unfinished, target)

@@ -3,7 +3,6 @@
 Axes: D width of a layer's input, F of its output, r rank of its adapter.
 """
 
-import json
 import math
 import re
 import reprlib
@@ -13,7 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from tf_transformer.data.files import replacing
+from tf_transformer.data.files import replacing, write_json
 from tf_transformer.errors import ArgumentError
 from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.models.base_model import adapted_layers, check_merged
@@ -162,8 +161,7 @@ def save_adapters(model, folder):
     }
     with replacing(folder, only_with=_CONFIG) as beside:
         beside.mkdir()
-        text = json.dumps(config, indent=2, ensure_ascii=False)
-        (beside / _CONFIG).write_text(text + "\n", encoding="utf-8")
+        write_json(beside / _CONFIG, config)
         save_file(tensors, beside / f"{_WEIGHTS}.safetensors", metadata={"format": "pt"})
 
 

@@ -1,7 +1,6 @@
 """Reading and writing the folders of published models."""
 
 import dataclasses
-import json
 import math
 import re
 import reprlib
@@ -12,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.files import replacing
+from tf_transformer.data.files import replacing, write_json
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import bert
@@ -201,8 +200,7 @@ def save_pretrained(model, folder, tokenizer_from=None):
         tensors[there] = np.ascontiguousarray(array)
     with replacing(folder, only_with="config.json") as beside:
         beside.mkdir()
-        text = json.dumps(config, indent=2, ensure_ascii=False)
-        (beside / "config.json").write_text(text + "\n", encoding="utf-8")
+        write_json(beside / "config.json", config)
         save_file(tensors, beside / "model.safetensors", metadata={"format": "pt"})
         copy_side_files(source, beside)
 

@@ -11,7 +11,7 @@ import keras
 
 from tf_transformer import __version__
 from tf_transformer.data import BucketedBatches, PairSource, PreparedPairs, ShardedBatches
-from tf_transformer.data.files import locked, replacing
+from tf_transformer.data.files import locked, write_json
 from tf_transformer.distribution import current_workers, together
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.json_text import check_format, parse_json
@@ -235,7 +235,7 @@ class Run:
         """Write the settings, which marks the run as begun."""
         architecture = getattr(self.preset, "architecture", None)
         if architecture is not None:
-            self._write_json("architecture.json", architecture)
+            write_json(self.folder / "architecture.json", architecture)
         settings = {
             "format": FORMAT,
             "version": __version__,
@@ -245,11 +245,7 @@ class Run:
             "preset": dataclasses.asdict(self.preset),
             **self._others(),
         }
-        self._write_json("run.json", settings)
-
-    def _write_json(self, name, content):
-        with replacing(self.folder / name) as beside:
-            beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_json(self.folder / "run.json", settings)
 
 
 class TrainingRun(Run):

@@ -1,6 +1,5 @@
 """Weights of checkpoints: the table of names, loading and saving."""
 
-import json
 import math
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.data.files import write_json
 from tf_transformer.errors import ArgumentError, MissingFileError
 from tf_transformer.models.base_model import check_sizes
 from tf_transformer.models.bert.checkpoints.config_files import (
@@ -205,8 +205,7 @@ def save_folder(folder, variables, config, model_name, with_prefix, architecture
         array = np.ascontiguousarray(array.T if table.is_transposed(ours) else array)
         tensors[there if with_prefix else there.removeprefix(table.prefix)] = array
     content = config_file(config, model_name, architecture)
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    write_json(folder / "config.json", content)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
