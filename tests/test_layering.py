@@ -219,7 +219,7 @@ def test_a_planted_violation_is_caught(tmp_path, importer, line, imported):
         ("models/a.py", "from .b import c"),
         ("layers/a.py", "from tf_transformer.functional.attention.masks import x"),
         ("functional/__init__.py", "from tf_transformer.functional.attention import x"),
-        ("functional/attention/whole.py", "from tf_transformer.functional.ids import x"),
+        ("functional/attention/whole.py", "from tf_transformer.functional.tensors import x"),
         ("training/runs/a.py", "from ..losses import x"),
         ("export/sentences/a.py", "from tf_transformer.training.runs import x"),
         ("models/bert/a.py", "from ..transformer import Transformer"),

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_transformer import ComplexEmbedding, Decoder, Encoder, LanguageModel, TokenEmbedding
 from tf_transformer import Transformer as EncoderDecoder
 from tf_transformer.bert import BertConfig, BertForTokenClassification, SentenceEncoder
-from tf_transformer.functional.ids import as_ids, in_vocabulary
+from tf_transformer.functional.tensors import as_ids, in_vocabulary
 from tf_transformer.layers.complex_encoder import ComplexEncoder
 
 V, D = 2053, 6

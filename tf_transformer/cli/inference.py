@@ -274,7 +274,7 @@ def _generate_by_model(options, texts, sampling):
     """Print continuations or translations, piece by piece unless they are searched."""
     import_tensorflow(optimize_graphs=False)
     from tf_transformer.export import stream_text
-    from tf_transformer.functional.ids import check_range
+    from tf_transformer.functional.tensors import check_range
 
     check_range("beam", options.beam, 1)
     check_range("max_new_tokens", options.max_new_tokens, 1)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_transformer.compression.pruning import attention_sites, network_sites, pruned
 from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.attention.masks import padding_mask
-from tf_transformer.functional.ids import are_tokens
+from tf_transformer.functional.tensors import are_tokens
 from tf_transformer.models.bert.attention import tokens_in
 from tf_transformer.models.transformer import Transformer
 

@@ -13,7 +13,7 @@ from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.compile_for import traced
 from tf_transformer.export.saving import TEXTS
 from tf_transformer.export.text_models import MaskFiller, TextClassifier, TextEncoder, TextModel
-from tf_transformer.functional.ids import asserted
+from tf_transformer.functional.tensors import asserted
 from tf_transformer.models.bert import BertForQuestionAnswering, BertForTokenClassification
 from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, read_json
 from tf_transformer.models.bert.text_inputs import pad_segments, special_frame

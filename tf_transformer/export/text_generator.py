@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.compile_for import traced
 from tf_transformer.export.saving import CHANCE, SEED, TEXTS, save_module
-from tf_transformer.functional.ids import asserted, check_range
+from tf_transformer.functional.tensors import asserted, check_range
 from tf_transformer.generation.beam_search import drawing
 from tf_transformer.generation.decoding import (
     DecodingRules,

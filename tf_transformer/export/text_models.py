@@ -19,7 +19,7 @@ from tf_transformer.export.compile_for import (
     warm_up_texts,
 )
 from tf_transformer.export.saving import TEXTS, save_module
-from tf_transformer.functional.ids import asserted, has_accelerator
+from tf_transformer.functional.tensors import asserted, has_accelerator
 from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert import (
     BertForMaskedLM,

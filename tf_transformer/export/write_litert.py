@@ -17,7 +17,7 @@ from tf_transformer.data.files import check_replaceable, replacing, write_json
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.export.text_models import INPUT_SPECS
 from tf_transformer.functional.attention.plan import attention_plan
-from tf_transformer.functional.ids import portable
+from tf_transformer.functional.tensors import portable
 from tf_transformer.models.base_model import check_merged, check_padding, check_vocabulary
 from tf_transformer.models.bert.heads import BertForSequenceClassification, answers_of
 from tf_transformer.models.bert.sentence_encoder import SentenceEncoder

@@ -8,7 +8,7 @@ from tensorflow.python.framework import kernels, op_def_library
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import gelu, gelu_tanh
-from tf_transformer.functional.ids import has_accelerator, in_xla_program
+from tf_transformer.functional.tensors import has_accelerator, in_xla_program
 
 LARGEST = 127
 # On processors without VNNI oneDNN adds 128 to x and sums pairs of products in 16 bits, which

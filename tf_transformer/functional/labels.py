@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import in_xla_program
+from tf_transformer.functional.tensors import in_xla_program
 
 
 class Labels(NamedTuple):

@@ -6,7 +6,7 @@ Axes: B batch, N heads, T length, D model width or distances, H head width, W fr
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.functional.ids import in_xla_program, portable_positions, wide_dtype
+from tf_transformer.functional.tensors import in_xla_program, portable_positions, wide_dtype
 
 
 def sines_and_cosines(positions, frequencies, dtype):

@@ -7,7 +7,7 @@ vocabulary, C candidates, n sentences returned.
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check_choice
-from tf_transformer.functional.ids import check_range
+from tf_transformer.functional.tensors import check_range
 from tf_transformer.generation.decoding import (
     DecodingRules,
     best_allowed,

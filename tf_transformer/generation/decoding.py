@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check_choice
-from tf_transformer.functional.ids import check_range
+from tf_transformer.functional.tensors import check_range
 from tf_transformer.generation.rules import IMPOSSIBLE, TokenRules, ruled_logits
 
 

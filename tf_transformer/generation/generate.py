@@ -7,7 +7,7 @@ token, T length of the longest result.
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import asserted, check_range
+from tf_transformer.functional.tensors import asserted, check_range
 from tf_transformer.generation.beam_search import beam_search, sample_decode
 from tf_transformer.generation.decoding import greedy_decode, is_among, without_unused_ids
 from tf_transformer.models.base_model import check_padding, check_vocabulary

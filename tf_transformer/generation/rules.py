@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import check_range
+from tf_transformer.functional.tensors import check_range
 
 IMPOSSIBLE = -float("inf")
 

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import as_ids
+from tf_transformer.functional.tensors import as_ids
 
 
 def attributes(owner, *names):

@@ -20,7 +20,7 @@ from tf_transformer.functional.attention.complex_attention import (
     to_complex,
     to_real,
 )
-from tf_transformer.functional.ids import as_ids, in_vocabulary, nan_outside
+from tf_transformer.functional.tensors import as_ids, in_vocabulary, nan_outside
 from tf_transformer.layers.base_layer import NotesLayer, TakesIds, attributes
 from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.layers.norms import layer_norm

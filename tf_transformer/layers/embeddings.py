@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import as_ids, in_vocabulary, nan_outside
 from tf_transformer.functional.int8_product import LARGEST, int8_product
+from tf_transformer.functional.tensors import as_ids, in_vocabulary, nan_outside
 from tf_transformer.layers.base_layer import NotesLayer, TakesIds, attributes
 from tf_transformer.layers.positions import Positional_Encoding, part_config, with_part
 from tf_transformer.layers.residuals import Dropout

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import check_keras_mask
-from tf_transformer.functional.ids import are_tokens, as_ids
+from tf_transformer.functional.tensors import are_tokens, as_ids
 from tf_transformer.layers.architecture import Architecture, HasArchitecture, check_layer_sizes
 from tf_transformer.layers.base_layer import TakesIds, attributes
 from tf_transformer.layers.embeddings import TokenEmbedding

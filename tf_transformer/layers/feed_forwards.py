@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import ACTIVATIONS, gelu, get_activation
-from tf_transformer.functional.ids import has_accelerator
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
+from tf_transformer.functional.tensors import has_accelerator
 from tf_transformer.layers.base_layer import attributes
 
 __all__ = ["FeedForward", "GatedFeedForward", "MacaronFeedForward"]

@@ -13,7 +13,7 @@ from tf_transformer.functional.attention.scaled_dot_product import (
     cached_attention,
     grouped_attention,
 )
-from tf_transformer.functional.ids import shape_of
+from tf_transformer.functional.tensors import shape_of
 from tf_transformer.layers.base_layer import NotesLayer, attributes
 from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.layers.positions import part_config, with_part

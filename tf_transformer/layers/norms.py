@@ -6,7 +6,7 @@ Axes: B batch, T length, D width; the leading axes are "...", or M rows when fla
 import keras
 import tensorflow as tf
 
-from tf_transformer.functional.ids import wide_dtype
+from tf_transformer.functional.tensors import wide_dtype
 
 __all__ = ["BatchNorm", "LayerNorm", "NaiveBatchNorm", "RMSNorm"]
 

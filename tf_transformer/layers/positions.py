@@ -12,7 +12,6 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.functional.attention.blocks import larger
 from tf_transformer.functional.attention.by_distance import ByDistance
-from tf_transformer.functional.ids import shape_of
 from tf_transformer.functional.positions import (
     PAIRINGS,
     alibi_slopes,
@@ -22,6 +21,7 @@ from tf_transformer.functional.positions import (
     sinusoidal_positions,
     t5_buckets,
 )
+from tf_transformer.functional.tensors import shape_of
 from tf_transformer.layers.base_layer import NotesLayer, attributes
 
 __all__ = [

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import padding_mask
-from tf_transformer.functional.ids import are_tokens, as_ids, asserted, in_vocabulary
+from tf_transformer.functional.tensors import are_tokens, as_ids, asserted, in_vocabulary
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.models.base_model import check_pad_id

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import padding_mask
-from tf_transformer.functional.ids import as_ids, asserted
+from tf_transformer.functional.tensors import as_ids, asserted
 from tf_transformer.layers.architecture import HasArchitecture
 from tf_transformer.layers.base_layer import TakesIds
 from tf_transformer.layers.decoder import Decoder

@@ -23,7 +23,7 @@ from tf_transformer.data.files import (
 )
 from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
 from tf_transformer.export.translation.translator import cores
-from tf_transformer.functional.ids import check_range
+from tf_transformer.functional.tensors import check_range
 from tf_transformer.json_text import parse_json
 
 _MOST_AT_ONCE = 8  # each batch being decoded needs its own memory

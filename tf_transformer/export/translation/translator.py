@@ -25,7 +25,7 @@ from tf_transformer.export.compile_for import (
 )
 from tf_transformer.export.saving import CHANCE, SEED, TEXTS, save_module
 from tf_transformer.functional.attention.masks import create_padding_mask
-from tf_transformer.functional.ids import check_range, has_accelerator
+from tf_transformer.functional.tensors import check_range, has_accelerator
 from tf_transformer.generation import beam_search, greedy_decode, sample_decode
 from tf_transformer.generation.decoding import without_unused_ids
 from tf_transformer.generation.rules import IMPOSSIBLE

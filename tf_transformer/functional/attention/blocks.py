@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.functional.ids import merge_leading, shape_of, wide_dtype
+from tf_transformer.functional.tensors import merge_leading, shape_of, wide_dtype
 
 
 def smaller(x, y):

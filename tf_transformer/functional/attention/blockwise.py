@@ -23,7 +23,7 @@ from tf_transformer.functional.attention.whole import (
     fold_in,
     product,
 )
-from tf_transformer.functional.ids import shape_of, wide_dtype
+from tf_transformer.functional.tensors import shape_of, wide_dtype
 
 
 class _DistanceTile:

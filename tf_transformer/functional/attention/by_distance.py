@@ -9,7 +9,7 @@ import typing
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import shape_of, wide_dtype
+from tf_transformer.functional.tensors import shape_of, wide_dtype
 
 
 class ByDistance(tf.experimental.ExtensionType):

@@ -21,7 +21,7 @@ from tf_transformer.functional.attention.blocks import (
 from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.plan import choose_plan
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE
-from tf_transformer.functional.ids import in_xla_program, shape_of
+from tf_transformer.functional.tensors import in_xla_program, shape_of
 
 
 def to_real(z):

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import as_ids
+from tf_transformer.functional.tensors import as_ids
 
 
 def create_padding_mask(seq):

@@ -17,7 +17,7 @@ from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.by_distance import ByDistance
-from tf_transformer.functional.ids import has_accelerator, in_xla_program
+from tf_transformer.functional.tensors import has_accelerator, in_xla_program
 
 # Programs that "auto" compiles in one process: each new shape takes XLA 0.2 to 1 second.
 MOST_PROGRAMS = 64

@@ -31,7 +31,7 @@ from tf_transformer.functional.attention.whole import (
     fold_in,
     product,
 )
-from tf_transformer.functional.ids import merge_leading, shape_of, wide_dtype
+from tf_transformer.functional.tensors import merge_leading, shape_of, wide_dtype
 
 
 def attend_by_rows(

@@ -28,7 +28,7 @@ from tf_transformer.functional.attention.masks import (
 from tf_transformer.functional.attention.plan import choose_plan, use_xla, why_not_fused
 from tf_transformer.functional.attention.rowwise import rowwise_attention, windowed_attention
 from tf_transformer.functional.attention.whole import whole_attention, whole_attention_by_xla
-from tf_transformer.functional.ids import asserted, in_xla_program, portable_positions, shape_of
+from tf_transformer.functional.tensors import asserted, in_xla_program, portable_positions, shape_of
 
 
 def check_inputs(q, k, v):

@@ -22,7 +22,7 @@ from tf_transformer.functional.attention.scaled_dot_product import (
     scaled_dot_product_attention,
 )
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE
-from tf_transformer.functional.ids import shape_of, wide_dtype
+from tf_transformer.functional.tensors import shape_of, wide_dtype
 
 __all__ = ["additive_attention", "bilinear_attention", "multiplicative_attention"]
 

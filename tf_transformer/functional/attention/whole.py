@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
 from tf_transformer.functional.attention.by_distance import ByDistance
-from tf_transformer.functional.ids import merge_leading, shape_of, wide_dtype
+from tf_transformer.functional.tensors import merge_leading, shape_of, wide_dtype
 
 
 def as_factor(x, compiled):

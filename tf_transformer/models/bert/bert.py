@@ -14,7 +14,7 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # no publ
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
-from tf_transformer.functional.ids import (
+from tf_transformer.functional.tensors import (
     as_ids,
     asserted,
     dense,

@@ -12,8 +12,8 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
-from tf_transformer.functional.ids import as_ids, asserted, in_vocabulary
 from tf_transformer.functional.int8_product import LARGEST, to_int8
+from tf_transformer.functional.tensors import as_ids, asserted, in_vocabulary
 from tf_transformer.layers.architecture import Architecture, HasArchitecture
 from tf_transformer.layers.base_layer import TakesIds
 from tf_transformer.layers.feed_forwards import FeedForward, FlatDense

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tf_transformer.distribution import global_mean
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.ids import in_xla_program
 from tf_transformer.functional.labels import ignore_class_of, read_labels, softened_divergence
+from tf_transformer.functional.tensors import in_xla_program
 from tf_transformer.models.bert.bert import BertWithHead, dense_inputs
 from tf_transformer.models.bert.heads import classifier, classifier_dropout
 from tf_transformer.models.bert.sentence_encoder import pool_tokens, read_pooling, write_pooling

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.masks import create_sequence_to_sequence_mask
-from tf_transformer.functional.ids import as_ids, in_vocabulary
+from tf_transformer.functional.tensors import as_ids, in_vocabulary
 from tf_transformer.layers.base_layer import NotesLayer
 from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.layers.norms import LayerNorm

@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
-from tf_transformer.functional.ids import asserted
+from tf_transformer.functional.tensors import asserted
 from tf_transformer.models.bert.checkpoints.config_files import read_json
 from tf_transformer.models.bert.text_inputs import refuse_added_tokens
 from tf_transformer.tokenizers import GraphTokenizer, read_sentencepiece

@@ -1,4 +1,4 @@
-"""Conversion and checks of token ids; the shapes, dtypes and programs of tensors that are traced.
+"""Tensors: checks of ids and other inputs; their shapes and dtypes; the program that computes them.
 
 Axes: B batch, T length, V vocabulary.
 """
