@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from tf_transformer.data.files import replacing
+from tf_transformer.data.files import replacing, write_json
+from tf_transformer.json_text import parse_json
 
 
 def names(folder):
@@ -140,3 +141,12 @@ def test_content_reaches_the_disk_before_the_name(tmp_path, monkeypatch, kind):
         (beside / "inside" if kind == "folder" else beside).write_text("new")
     written = [str(beside), str(beside / "inside")] if kind == "folder" else [str(beside)]
     assert seen == [*written, "renamed", str(tmp_path)]
+
+
+@pytest.mark.parametrize("indent", [2, None])
+def test_json_of_any_string_is_read_again(tmp_path, indent):
+    content = {"file": os.fsdecode(b"/data/\xff.txt"), "label": "中文", "rate": [0.1, None]}
+    write_json(tmp_path / "new" / "x.json", content, indent)
+    text = (tmp_path / "new" / "x.json").read_text("utf-8")
+    assert parse_json(text) == content
+    assert "中文" in text and text.endswith("}\n") and len(list(tmp_path.rglob("*"))) == 2

@@ -234,10 +234,12 @@ def replacing(path, only_with=None, size=0):
         _remove(retired)
 
 
-def write_json(path, content):
-    """Replace a JSON file, as `replacing` does."""
+def write_json(path, content, indent=2):
+    """Replace a JSON file, as `replacing` does; without `indent`, Python writes it much faster."""
+    text = json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
     with replacing(path) as beside:
-        beside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        # Lone surrogates, as in file names that are not UTF-8, become JSON's own escapes.
+        beside.write_text(text, "utf-8", "backslashreplace")
 
 
 def _clear_up(path):

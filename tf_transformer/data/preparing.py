@@ -115,7 +115,7 @@ def scan_part(part, path, held_out_share, sample_share):
         draw = uniform(f"sample\t{source}\t{target}") if sample_share < 1 else 0.0
         if draw < sample_share:
             found["sample"].append([draw, source, target])
-    write_json(path, found)
+    write_json(path, found, indent=None)
 
 
 def encode_part(part, path, tokenizer_path, held_out_path, count):
@@ -140,7 +140,7 @@ def encode_part(part, path, tokenizer_path, held_out_path, count):
                 writer.write(record)
             size = sum(len(record) + _FRAME for record in records[shard])
             index[shard] = {"bytes": size, "sizes": dict(sorted(sizes[shard].items()))}
-    write_json(path, index)
+    write_json(path, index, indent=None)
 
 
 def _example(source, target):
@@ -225,7 +225,7 @@ def prepare_pairs(
             _write_tsv(folder / f"{name}.tsv", held)
         pairs = itertools.chain(*held_out.values())
         sentences = {comparable(text) for pair in pairs for text in pair}
-        write_json(work / "held-out.json", sorted(sentences))
+        write_json(work / "held-out.json", sorted(sentences), indent=None)
         if not (folder / "tokenizer.json").exists():
             texts = _sample(scans, sentences)
             train_subwords(subword, texts, vocab_size).save(folder / "tokenizer.json")

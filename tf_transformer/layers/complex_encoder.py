@@ -27,7 +27,7 @@ class ComplexMultiHeadAttention(ComplexLayer):
     """N parallel attention heads with complex projections and real weights.
 
     Concat(head_1, ..., head_N) W_O with head_n = softmax(|Q W_Q (K W_K)^H| / sqrt(H)) V W_V, Wang
-    et al. 2020, equations 13 and 14. The score does not change if query and key turn alike.
+    et al. 2020, equations 13 and 14. Turning query and key by one angle changes no score.
 
     Args:
         d_model, num_heads: ints, the width D of queries and output, and N, which must divide it.

@@ -48,8 +48,8 @@ class EncoderLayer(HasArchitecture, keras.layers.Layer):
         tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
         causal: bool, True also blocks the future.
         return_attention_weights: True returns `(out, attention_weights)`.
-        x_mask: None, or bool tensor (B, T), False for padding, which is blocked as well and
-            replaces missing `tokens`; by default the Keras mask of `x`, which the output inherits.
+        x_mask: None, or bool tensor (B, T), False for padding, which is blocked as well; also the
+            default of `tokens`. By default the Keras mask of `x`, which the output inherits.
 
     Returns:
         (B, T, D); with weights, also (B, N, T, T).
