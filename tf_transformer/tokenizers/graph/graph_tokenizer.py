@@ -248,12 +248,12 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         row, added = tf.range(tf.size(strings)), tf.fill(tf.shape(strings), -1)
         if self._raw_tokens:
             texts, row, added = self._raw_tokens(texts, row, added, parse_special_tokens)
+        texts.is_start = starts_where(row[1:] != row[:-1], row)
         texts = self._normalize(texts)
         if self._normalized_tokens:
             texts, row, added = self._normalized_tokens(texts, row, added, parse_special_tokens)
         texts.is_start = starts_where(row[1:] != row[:-1], row)
         words = self._split(texts)
-        # Common words occur many times in a batch.
         distinct, index = tf.unique(words.values)
         ids = tf.gather(self._ids_of_words(distinct), index)  # [words of the batch, (ids)]
         ids = words.with_values(ids).merge_dims(1, 2)  # [B or pieces, (T)]

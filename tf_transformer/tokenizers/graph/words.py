@@ -64,6 +64,21 @@ def _steps(part):
     return [] if part is None else function_for("normalizer", part, _NORMALIZERS)(part)
 
 
+def _albert(part):
+    """What ALBERT's authors do to a text before SentencePiece."""
+    is_space = characters_of("white_space")
+    is_space[0x1C:0x20] = True  # in Python's `str.split`
+    steps = [
+        CharacterMap.replacing(is_space, _BLANK),
+        *_on_strings(lambda x: tf.strings.regex_replace(tf.strings.strip(x), " +", " ")),
+        *_on_strings(lambda x: tf.strings.regex_replace(x, "``|''", '"')),
+    ]
+    if part["strip_accents"]:
+        is_accent = property_of_all("combining_class") > 0
+        steps += [*_decomposed("nfkd"), CharacterMap.replacing(is_accent)]
+    return [*steps, CharacterMap.named("lowercase")] if part["lowercase"] else steps
+
+
 def _bert(part):
     steps = []
     if part["clean_text"]:
@@ -102,6 +117,7 @@ def _replace(part):
 
 
 _NORMALIZERS = {
+    "ALBERT": _albert,
     "BertNormalizer": _bert,
     "Lowercase": lambda _: [CharacterMap.named("lowercase")],
     "NFC": lambda _: [*_decomposed("nfd"), Composition()],
