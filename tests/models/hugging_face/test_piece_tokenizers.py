@@ -137,3 +137,12 @@ def test_settings_that_are_refused(tmp_path, kind, changes, message):
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
     with pytest.raises(ArgumentError, match=message):
         read(folder)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("mbart", "xlm-roberta"), ("mt5", "albert")])
+def test_a_folder_of_another_model_is_not_taken_for_one_of_a_bert(tmp_path, kind, name):
+    for path in (VECTORS / "text_to_text" / kind).iterdir():
+        if path.suffix == ".model" or path.name == "config.json":
+            shutil.copy(path, tmp_path)
+    with pytest.raises(ArgumentError, match=f"model_type: expected one of {name}.*'{kind}'"):
+        bert.read_tokenizer(tmp_path)

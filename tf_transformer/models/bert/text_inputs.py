@@ -15,6 +15,7 @@ from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
 from tf_transformer.models.bert.checkpoints.config_files import (
     ALBERT_TOKENIZER,
+    OWN,
     TOKENIZER,
     check_fields,
     read_json,
@@ -85,16 +86,28 @@ def read_tokenizer_file(folder, lowercase=None):
         file = TokenizerFile.read_vocabulary(vocabulary, pipeline)
     elif path.with_name("spiece.model").is_file():
         check_tokenizer_settings(settings, ALBERT_TOKENIZER, path)
+        _check_model_type(settings, path.with_name("config.json"), "albert")
         lowercase = settings.get("do_lower_case", True) if lowercase is None else lowercase
         file = _albert(path.with_name("spiece.model"), lowercase, settings.get("keep_accents"))
     elif path.with_name("sentencepiece.bpe.model").is_file():
         check_choice("tokenizer_class", settings.get("tokenizer_class"), _XLM_ROBERTA)
+        _check_model_type(settings, path.with_name("config.json"), "xlm-roberta")
         file = _xlm_roberta(path.with_name("sentencepiece.bpe.model"))
     else:
         expected = "tokenizer.json, vocab.txt, spiece.model or sentencepiece.bpe.model"
         raise MissingFileError("folder", expected, "none of them", place=folder)
     refuse_added_tokens(path.parent, settings, file)
     return file
+
+
+def _check_model_type(settings, path, expected):
+    """Refuse a model whose tokenizer is another one, if nothing else says which it is."""
+    if "tokenizer_class" not in settings and path.is_file():
+        content = read_json(path)
+        try:
+            check_choice("model_type", content.get("model_type"), (expected, OWN, None))
+        except ArgumentError as error:
+            raise error.inside(path) from None
 
 
 _XLM_ROBERTA = ("XLMRobertaTokenizer", "XLMRobertaTokenizerFast", None)

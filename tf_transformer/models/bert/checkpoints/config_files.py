@@ -273,8 +273,8 @@ def read_json(path, kind=dict):
 
 _FIELDS = {field.name for field in dataclasses.fields(BertConfig)} - {"labels"}
 # For models without a Hugging Face class, so that `transformers` rejects them.
-_OWN = "tf_transformer_bert"
-_MODEL_TYPES = ("bert", "albert", *RELATIVES, _OWN)
+OWN = "tf_transformer_bert"
+_MODEL_TYPES = ("bert", "albert", *RELATIVES, OWN)
 _PRUNED = "pruned_heads"  # of Hugging Face: layer -> numbers of the heads that are gone
 _NEEDED = {
     "bert": ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
@@ -382,14 +382,14 @@ def config_file(config, model_name, architecture=None):
         is_published = not (groups or width) and config.layer_norm_eps == 1e-12
     else:
         is_published = model_type == "albert" or not (groups or width)
-    model_type = model_type if is_published else _OWN
-    is_pruned = config.layer_sizes and model_type not in ("albert", _OWN)
+    model_type = model_type if is_published else OWN
+    is_pruned = config.layer_sizes and model_type not in ("albert", OWN)
     pruned = _pruned_heads(config) if is_pruned else None
     if pruned is not None:
         fields[_PRUNED] = pruned
         del fields["layer_sizes"]
     if "pooler_activation" in fields or "layer_sizes" in fields:
-        model_type = _OWN
+        model_type = OWN
     if model_type in RELATIVES:
         del fields["family"]
         model_name = model_name.replace("Bert", config.traits.prefix, 1)
@@ -411,7 +411,7 @@ def config_file(config, model_name, architecture=None):
 def model_type_of(config, architecture=None):
     """Return the `model_type` of a model's weight names: Hugging Face's or its own."""
     if architecture is not None:
-        return _OWN
+        return OWN
     if config.family is not None:
         return config.family
     return "albert" if config.num_hidden_groups and config.embedding_size else "bert"
