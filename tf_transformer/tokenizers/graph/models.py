@@ -313,10 +313,9 @@ class GraphBPE(GraphTokenizer):
         model = file.model
         if model.get("dropout"):
             raise UnsupportedPart.of("model.dropout", None, model["dropout"])
-        self._is_byte_level = _ends_in_bytes(file.content.get("pre_tokenizer"))
-        self._symbols = (ByteSymbols if self._is_byte_level else CharacterSymbols)(model)
-        self._sizes = None  # in bytes, if words are always merged from theirs
-        if self._is_byte_level and not model.get("ignore_merges"):
+        is_byte_level = _ends_in_bytes(file.content.get("pre_tokenizer"))
+        self._symbols = (ByteSymbols if is_byte_level else CharacterSymbols)(model)
+        if is_byte_level:
             self._sizes = np.array([*map(len, self._words_of_tokens(file))], np.int32)
         self._build_merges(file.merges, np.arange(len(file.merges)), self.vocab_size)
 
@@ -335,7 +334,7 @@ class GraphBPE(GraphTokenizer):
         self._rank_of_pair = lookup_table(pairs, ranks, default=int(self._no_merge))
 
     def _words_of_tokens(self, file):
-        if not self._is_byte_level:
+        if not isinstance(self._symbols, ByteSymbols):
             return super()._words_of_tokens(file)
         return [bytes_of_letters(token) or b"" for token in file.vocabulary]
 
@@ -350,9 +349,7 @@ class GraphBPE(GraphTokenizer):
         symbols, owner = self._symbols(words)
         merge = functools.partial(self._merge, tf.size(words))
         _, symbols, owner = until_empty(merge, symbols, symbols, owner)
-        if self._sizes is None:
-            return symbols, owner, None
-        return symbols, owner, tf.cumsum(tf.gather(self._sizes, symbols), exclusive=True)
+        return symbols, owner, None
 
     def _merge(self, num_words, _, symbols, owner):
         """Merges, in each word, the certain pairs, or if there are none its best-ranked pair."""
@@ -489,7 +486,7 @@ class GraphSentencePieceBPE(_SentencePiece, GraphBPE):
     model_type = "SentencePieceBPE"
 
     def _build_model(self, file):
-        self._sizes, model = None, file.model
+        model = file.model
         numbers = self._number(file, model["pieces"])
         self._symbols = CharacterSymbols({**model, "vocab": numbers, "fuse_unk": True})
         rows = [(numbers[a], numbers[b], numbers[a + b], r) for a, b, r in model["merges"]]
