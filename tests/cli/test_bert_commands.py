@@ -73,7 +73,7 @@ def test_bad_input(folder, tmp_path):
     (wordless / "vocab.txt").unlink()
     for arguments, message in (
         (["embed", "--model", tmp_path / "none"], "expected a local folder"),
-        (["embed", "--model", wordless], f"{wordless}: expected tokenizer.json, vocab.txt or s"),
+        (["embed", "--model", wordless], f"{wordless}: expected tokenizer.json, vocab.txt, s"),
         (
             [
                 "finetune",

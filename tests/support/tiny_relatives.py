@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import shutil
 
+from loading import VECTORS
 from tiny_bert import TOKENS, randomised
 from tokenizers import AddedToken, ByteLevelBPETokenizer, Tokenizer
 from tokenizers.processors import RobertaProcessing
@@ -39,7 +41,10 @@ def roberta_tokenizer(folder, template=None, **settings):
 def relatives_folder(folder, family, cls=bert.BertForMaskedLM, **changes):
     """A checkpoint of a family, by default of a model that predicts words, and its tokenizer."""
     changes |= {"vocab_size": 312, "pad_token_id": None, "family": family}
-    if "roberta" in family:
+    if family == "albert":
+        shutil.copytree(VECTORS / "pieces" / "albert", folder / "tokenizer")
+        changes |= {"family": None, "num_hidden_groups": 1, "embedding_size": 8}
+    elif "roberta" in family:
         roberta_tokenizer(folder / "tokenizer")
     else:
         (folder / "tokenizer").mkdir()

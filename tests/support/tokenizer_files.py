@@ -150,8 +150,8 @@ def _unigram_with_bytes(texts, path):
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def _converted(*before):
-    """T5, XLM-R: a SentencePiece model with its map, as transformers converts it."""
+def _converted(*before, normalizers=()):
+    """T5, XLM-R, ALBERT: a SentencePiece model with its map, as transformers converts it."""
 
     def write(texts, path):
         model = path.with_suffix(".model")
@@ -165,7 +165,13 @@ def _converted(*before):
         converted = {
             "version": "1.0",
             "added_tokens": content["added_tokens"],
-            "normalizer": {"type": "Precompiled", "precompiled_charsmap": blob},
+            "normalizer": {
+                "type": "Sequence",
+                "normalizers": [
+                    *normalizers,
+                    {"type": "Precompiled", "precompiled_charsmap": blob},
+                ],
+            },
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*before, metaspace]},
             "decoder": metaspace,
             "model": {"type": "Unigram", "unk_id": 0, "vocab": vocabulary, "byte_fallback": False},
@@ -174,6 +180,12 @@ def _converted(*before):
 
     return write
 
+
+_ALBERT = [
+    {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+    {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
+    *({"type": name} for name in ("NFKD", "StripAccents", "Lowercase")),
+]
 
 MAKERS = {
     "bpe": _ours(BPETokenizer.train),
@@ -196,6 +208,7 @@ MAKERS = {
     "fused unknown": _fused_unknown,
     "T5": _converted(),
     "XLM-R": _converted({"type": "WhitespaceSplit"}),
+    "ALBERT": _converted({"type": "WhitespaceSplit"}, normalizers=_ALBERT),
 }
 
 # One of each model, as trained by this package.

@@ -29,6 +29,7 @@ from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert.checkpoints.config_files import read_json
 from tf_transformer.models.hugging_face import TranslationTokenizer, generation_settings, load
 from tf_transformer.models.hugging_face.folders import FAMILIES
+from tf_transformer.models.hugging_face.translation_tokenizers import decoder_tokenizer
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.language_model import LanguageModel
 from tf_transformer.models.transformer import Transformer
@@ -165,7 +166,8 @@ class TextGenerator(tf.Module):
 
         Raises:
             FileNotFoundError, ImportError, ValueError: See `load`, `generation_settings` and
-                `GraphTokenizer.from_file`.
+                `GraphTokenizer.from_file`; besides `tokenizer.json`, Llama's `tokenizer.model` is
+                read.
         """
         path = Path(path)
         try:
@@ -180,7 +182,7 @@ class TextGenerator(tf.Module):
         else:
             if given := [name for name, value in languages.items() if value is not None]:
                 raise ArgumentError(", ".join(given), "None for a decoder", "a language")
-            tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
+            tokenizer = decoder_tokenizer(path)
         settings = generation_settings(path, **{**changes, "stop_strings": None})
         files = [path / name for name in ("generation_config.json", "config.json")]
         contents = [changes, *(read_json(file) for file in files if file.is_file())]

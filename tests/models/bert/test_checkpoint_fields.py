@@ -13,7 +13,9 @@ from tiny_bert import randomised, tiny_folder
 from tf_transformer import TextEncoder, bert
 from tf_transformer.export.text_models import read_text_settings
 from tf_transformer.models.bert.checkpoints.config_files import (
+    ALBERT_TOKENIZER,
     CONFIG,
+    LLAMA_TOKENIZER,
     POOLING,
     RELATIVES,
     SENTENCE_BERT,
@@ -32,6 +34,8 @@ TABLES = {
     "DistilBERT": RELATIVES["distilbert"],
     "ELECTRA": RELATIVES["electra"],
     "`tokenizer_config.json`": TOKENIZER,
+    "ALBERT: `tokenizer_config.json`": ALBERT_TOKENIZER,
+    "Llama, Mistral: `tokenizer_config.json`": LLAMA_TOKENIZER,
     "`sentence_bert_config.json`": SENTENCE_BERT,
     "`1_Pooling/config.json`": POOLING,
 }

@@ -416,7 +416,7 @@ class TestHarness:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "albert"])
 def test_fine_tuning_changes_every_weight(tmp_path, family):
     folder, data = relatives_folder(tmp_path, family), LabelledTexts(LABELS, ROWS, [], [])
     model = bert.BertForSequenceClassification.from_pretrained(

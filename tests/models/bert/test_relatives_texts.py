@@ -132,7 +132,7 @@ def test_a_vocabulary_of_words(tmp_path, name):
 def test_a_vocabulary_of_merges_is_not_enough(tmp_path):
     roberta_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").rename(tmp_path / "vocab.json")
-    with pytest.raises(FileNotFoundError, match="expected tokenizer.json, vocab.txt or sent"):
+    with pytest.raises(FileNotFoundError, match="expected tokenizer.json, vocab.txt, s"):
         bert.read_tokenizer(tmp_path)
 
 

@@ -255,7 +255,7 @@ class TestTokenizerOfAFolder:
         assert bert.read_tokenizer(own).vocab_size == len(TOKENS)
 
     def test_refuses_a_folder_without(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="expected tokenizer.json, vocab.txt or s"):
+        with pytest.raises(FileNotFoundError, match="expected tokenizer.json, vocab.txt, s"):
             bert.read_tokenizer(tmp_path)
 
 

@@ -17,7 +17,8 @@ FOLDER = Path(__file__).parents[2] / "vectors" / "published"
 SOURCES, TARGETS = [[7, 11, 5], [9], [6, 8]], [[12, 9], [6, 7, 13, 5], [8]]
 SIZES = {"lengths": (4, 6), "tokens_per_batch": 12}
 # The tokens at the start and the end, and the rest of the vocabulary's, of which none is padding.
-PAIRS = {"marian": (28, 0), "bart": (2, 2), "mbart": (2, 2), "t5": (0, 1), "t5-gated": (0, 1)}
+PAIRS = {"marian": (28, 0), **dict.fromkeys(("bart", "mbart", "m2m_100"), (2, 2))}
+PAIRS |= dict.fromkeys(("t5", "t5-gated", "mt5"), (0, 1))
 
 
 def mean_loss(model, pairs, start, end):
@@ -49,7 +50,10 @@ def test_a_loss_of_batches_is_that_of_the_pairs_alone(name):
     np.testing.assert_allclose(sum(totals) / 10, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "pad_id"), [("gpt2", None), ("gpt2-untied", 5)])
+@pytest.mark.parametrize(
+    ("name", "pad_id"),
+    [("gpt2", None), ("gpt2-untied", 5), ("llama", None), ("mistral", None), ("qwen2", None)],
+)
 def test_a_loss_of_documents_is_that_of_each_alone(name, pad_id):
     model = load(FOLDER / name, rate=0.0)
     assert model.pad_id == pad_id

@@ -181,6 +181,7 @@ def folder(tmp_path):
             "static_position_embeddings: expected True",
         ),
         ("t5", {"feed_forward_proj": "mixed-relu"}, "feed_forward_proj: expected an activation"),
+        ("mbart", {"tie_word_embeddings": False}, "tie_word_embeddings: .*share differently"),
     ],
 )
 def test_a_config_that_does_not_fit(folder, name, fields, message):
@@ -205,6 +206,7 @@ ONES = np.ones((29, 12), np.float32)
         ),
         ("bart", {"model.decoder.embed_tokens.weight": ONES}, "to equal model.shared.weight"),
         ("t5-gated", {"lm_head.weight": None}, "lm_head.weight: missing in the file"),
+        ("mt5", {"lm_head.weight": None}, "lm_head.weight: missing in the file"),
     ],
 )
 def test_weights_that_do_not_fit(folder, name, tensors, message):

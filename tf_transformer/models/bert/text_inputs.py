@@ -13,7 +13,13 @@ import tensorflow as tf
 
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
-from tf_transformer.models.bert.checkpoints.config_files import TOKENIZER, check_fields, read_json
+from tf_transformer.models.bert.checkpoints.config_files import (
+    ALBERT_TOKENIZER,
+    OWN,
+    TOKENIZER,
+    check_fields,
+    read_json,
+)
 from tf_transformer.tokenizers import (
     GraphTokenizer,
     WordPieceTokenizer,
@@ -21,7 +27,11 @@ from tf_transformer.tokenizers import (
     read_sentencepiece,
 )
 from tf_transformer.tokenizers.graph.texts import characters_of, literal, replaced
-from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, fairseq_ids
+from tf_transformer.tokenizers.tokenizer_file import (
+    TokenizerFile,
+    UnsupportedPart,
+    fairseq_ids,
+)
 
 # Fields of tokenizer_config.json -> fields of a BertNormalizer in a tokenizer.json.
 _NORMALIZER = {
@@ -37,14 +47,15 @@ def read_tokenizer(folder, lowercase=None):
 
     Args:
         folder: str or Path; its `tokenizer.json` is read, or else its `vocab.txt`, or
-            XLM-RoBERTa's `sentencepiece.bpe.model`.
+            ALBERT's `spiece.model`, or XLM-RoBERTa's `sentencepiece.bpe.model`.
         lowercase: bool, whether a `vocab.txt` belongs to an "uncased" model; None uses
             `tokenizer_config.json`, whose `strip_accents` and `tokenize_chinese_chars` also apply,
-            or else the vocabulary: if it has a capital letter, the model is cased.
+            or else the vocabulary: if it has a capital letter, the model is cased. An ALBERT's text
+            is lowercased by default.
 
     Raises:
         FileNotFoundError: If the folder has none of these files.
-        ValueError: If a file is invalid, or belongs to another tokenizer than BERT's or
+        ValueError: If a file is invalid, or belongs to another tokenizer than BERT's, ALBERT's or
             XLM-RoBERTa's.
 
     Example:
@@ -66,23 +77,37 @@ def read_tokenizer_file(folder, lowercase=None):
         file = TokenizerFile.read(path.with_name("tokenizer.json"))
         _check_agreement(file, settings, path)
         return file
-    pieces = path.with_name("sentencepiece.bpe.model")
-    if not vocabulary.is_file() and pieces.is_file():
+    if vocabulary.is_file():
+        if lowercase is None:
+            lowercase = settings.get("do_lower_case", not _has_capitals(vocabulary))
+        check_tokenizer_settings(settings, TOKENIZER, path)
+        chinese = settings.get("tokenize_chinese_chars", True)
+        pipeline = bert_pipeline(lowercase, settings.get("strip_accents"), chinese)
+        file = TokenizerFile.read_vocabulary(vocabulary, pipeline)
+    elif path.with_name("spiece.model").is_file():
+        check_tokenizer_settings(settings, ALBERT_TOKENIZER, path)
+        _check_model_type(settings, path.with_name("config.json"), "albert")
+        lowercase = settings.get("do_lower_case", True) if lowercase is None else lowercase
+        file = _albert(path.with_name("spiece.model"), lowercase, settings.get("keep_accents"))
+    elif path.with_name("sentencepiece.bpe.model").is_file():
         check_choice("tokenizer_class", settings.get("tokenizer_class"), _XLM_ROBERTA)
-        file = _xlm_roberta(pieces)
-        refuse_added_tokens(path.parent, settings, file)
-        return file
-    if not vocabulary.is_file():
-        expected = "tokenizer.json, vocab.txt or sentencepiece.bpe.model"
+        _check_model_type(settings, path.with_name("config.json"), "xlm-roberta")
+        file = _xlm_roberta(path.with_name("sentencepiece.bpe.model"))
+    else:
+        expected = "tokenizer.json, vocab.txt, spiece.model or sentencepiece.bpe.model"
         raise MissingFileError("folder", expected, "none of them", place=folder)
-    if lowercase is None:
-        lowercase = settings.get("do_lower_case", not _has_capitals(vocabulary))
-    _check_settings(settings, path)
-    chinese = settings.get("tokenize_chinese_chars", True)
-    pipeline = bert_pipeline(lowercase, settings.get("strip_accents"), chinese)
-    file = TokenizerFile.read_vocabulary(vocabulary, pipeline)
     refuse_added_tokens(path.parent, settings, file)
     return file
+
+
+def _check_model_type(settings, path, expected):
+    """Refuse a model whose tokenizer is another one, if nothing else says which it is."""
+    if "tokenizer_class" not in settings and path.is_file():
+        content = read_json(path)
+        try:
+            check_choice("model_type", content.get("model_type"), (expected, OWN, None))
+        except ArgumentError as error:
+            raise error.inside(path) from None
 
 
 _XLM_ROBERTA = ("XLMRobertaTokenizer", "XLMRobertaTokenizerFast", None)
@@ -92,9 +117,38 @@ def _xlm_roberta(path):
     """The vocabulary of an XLM-RoBERTa; Conneau et al. 2020."""
     ids = functools.partial(fairseq_ids, added=["<mask>"])
     content = read_sentencepiece(path, ids, ("<pad>", "<mask>")).content
-    frame = {"type": "RobertaProcessing", "cls": ["<s>", 0], "sep": ["</s>", 2]}
+    return _framed(content, "RobertaProcessing", "<s>", "</s>", "<mask>")
+
+
+def _albert(path, lowercase, keeps_accents):
+    """The vocabulary of an ALBERT; Lan et al. 2020, the authors' tokenization.py."""
+    content = read_sentencepiece(path).content
+    first = {"type": "ALBERT", "lowercase": lowercase, "strip_accents": not keeps_accents}
+    content["normalizer"] = {"type": "Sequence", "normalizers": [first, content["normalizer"]]}
+    # A piece that ends in a digit and a comma is cut again, without the comma.
+    pieces = [p for p in content["model"]["vocab"] if p[-1] == "," and p[-2:-1].isdigit()]
+    if pieces:
+        graph = GraphTokenizer.of(TokenizerFile.of(content))
+        rows = graph.encode([piece[:-1].replace(_SPACE, "") for piece in pieces]).to_list()
+        for piece, row in zip(pieces, rows, strict=True):
+            first, *others = (graph.vocabulary[number] for number in row)
+            first = first if piece[0] == _SPACE else first.removeprefix(_SPACE)
+            splits = content["model"].setdefault("splits", {})
+            splits[piece] = [*([first] if first else []), *others, ","]
+    return _framed(content, "BertProcessing", "[CLS]", "[SEP]", "[MASK]")
+
+
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+
+
+def _framed(content, kind, start, end, mask):
+    """A file with the special tokens around its texts; the mask takes the spaces before it."""
+    ids = {token["content"]: token["id"] for token in content["added_tokens"]}
+    if missing := {start, end, mask, "<pad>"} - ids.keys():
+        raise UnsupportedPart.of("pieces", f"{start}, {end}, {mask} and <pad>", sorted(missing))
     for token in content["added_tokens"]:
-        token["lstrip"] = token["content"] == "<mask>"  # it takes the spaces before it
+        token["lstrip"] = token["content"] == mask
+    frame = {"type": kind, "cls": [start, ids[start]], "sep": [end, ids[end]]}
     return TokenizerFile.of({**content, "post_processor": frame})
 
 
@@ -105,9 +159,9 @@ def refuse_added_tokens(folder, settings, file):
     further = read_json(further) if further.is_file() else {}
     try:
         described = [(token["content"], token["special"]) for token in described.values()]
-        special = {*file.special_tokens, *(token for token, is_special in described if is_special)}
-        special &= set(file.vocabulary)
-        found = [t for t in (*(token for token, _ in described), *further) if t not in special]
+        known = {token.content for token in file.added_tokens}
+        known |= {token for token, is_special in described if is_special} & {*file.vocabulary}
+        found = [t for t in (*(token for token, _ in described), *further) if t not in known]
     except (AttributeError, KeyError, TypeError) as error:
         expected = f"content and special of each token in {folder}"
         raise ArgumentError("added_tokens_decoder", expected, f"{error!r}") from error
@@ -123,8 +177,8 @@ def _has_capitals(path):
     return any(re.search("[A-Z]", token) for token in tokens if not token.startswith("["))
 
 
-def _check_settings(settings, path):
-    """Check a `tokenizer_config.json` next to a vocab.txt."""
+def check_tokenizer_settings(settings, table, path):
+    """Check a `tokenizer_config.json` next to another file than a `tokenizer.json`."""
 
     def content(token):
         return token.get("content") if isinstance(token, dict) else token
@@ -133,8 +187,8 @@ def _check_settings(settings, path):
     plain.pop("added_tokens_decoder", None)  # see `refuse_added_tokens`
     if str(plain.get("tokenizer_class")).startswith("DistilBert"):  # whose model has no segments
         plain.pop("model_input_names", None)
-    check_fields(plain, TOKENIZER, path)
-    for name in _NORMALIZER:
+    check_fields(plain, table, path)
+    for name in (*_NORMALIZER, "keep_accents", "add_bos_token", "add_eos_token", "legacy"):
         if not isinstance(settings.get(name), bool | None):
             raise ArgumentError(name, f"true, false or null in {path}", f"{settings[name]!r}")
 

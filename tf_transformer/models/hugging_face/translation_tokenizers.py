@@ -1,4 +1,4 @@
-"""The tokenizers of published encoder-decoders: texts to source and target ids.
+"""The tokenizers of published encoder-decoders, texts to source and target ids, and of decoders.
 
 B batch, S source length, T target length.
 """
@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
 from tf_transformer.functional.tensors import asserted
-from tf_transformer.models.bert.checkpoints.config_files import read_json
-from tf_transformer.models.bert.text_inputs import refuse_added_tokens
+from tf_transformer.models.bert.checkpoints.config_files import LLAMA_TOKENIZER, read_json
+from tf_transformer.models.bert.text_inputs import check_tokenizer_settings, refuse_added_tokens
 from tf_transformer.tokenizers import GraphTokenizer, read_sentencepiece
 from tf_transformer.tokenizers.graph.graph_tokenizer import framed
 from tf_transformer.tokenizers.graph.texts import lookup_table
-from tf_transformer.tokenizers.tokenizer_file import fairseq_ids
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, fairseq_ids
 
 # eng_Latn, en_XX, __en__
 _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+|__[a-z]{2,3}__")
@@ -240,3 +240,38 @@ def _mbart(path):
     tokenizer = _graph(path / "sentencepiece.bpe.model", ids, special)
     languages = {n: t for t, n in tokenizer.special_tokens.items() if t in names[1]}
     return tokenizer, languages
+
+
+def decoder_tokenizer(path):
+    """The `GraphTokenizer` of a decoder: its `tokenizer.json`, or Llama's `tokenizer.model`."""
+    if (path / "tokenizer.json").is_file() or not (path / "tokenizer.model").is_file():
+        return GraphTokenizer.from_file(path / "tokenizer.json")
+    file = path / "tokenizer_config.json"
+    settings = read_json(file) if file.is_file() else {}
+    check_tokenizer_settings(settings, LLAMA_TOKENIZER, file)
+    settings = {name: value for name, value in settings.items() if value is not None}
+    content = read_sentencepiece(path / "tokenizer.model").content
+    if content["normalizer"]["add_dummy_prefix"] and not settings.get("legacy", True):
+        content["normalizer"]["add_dummy_prefix"] = "first"
+    tokens = {token["content"]: token for token in content["added_tokens"]}
+    try:
+        described = settings.get("added_tokens_decoder", {}).items()
+        for number, token in sorted((int(number), token) for number, token in described):
+            if token["single_word"]:
+                raise ValueError(f"single_word of {token['content']!r}, which is not supported")
+            # As in transformers, they are found in the text as it is given.
+            tokens[token["content"]] = {**token, "id": number, "normalized": False}
+        names = [*["<s>"] * settings.get("add_bos_token", True), None]
+        names += ["</s>"] * settings.get("add_eos_token", False)
+        special = {name: {"ids": [tokens[name]["id"]]} for name in filter(None, names)}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        expected = f"an id and the flags of each token in {file}"
+        raise ArgumentError("added_tokens_decoder", expected, f"{error!r}") from error
+    single = [
+        {"SpecialToken": {"id": name}} if name else {"Sequence": {"id": "A"}} for name in names
+    ]
+    frame = {"type": "TemplateProcessing", "single": single, "special_tokens": special}
+    content |= {"added_tokens": [*tokens.values()], "post_processor": frame}
+    file = TokenizerFile.of(content)
+    refuse_added_tokens(path, {}, file)
+    return GraphTokenizer.of(file)

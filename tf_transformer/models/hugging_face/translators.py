@@ -104,7 +104,8 @@ encoder_layers decoder_layers d_model encoder_attention_heads decoder_attention_
 num_hidden_layers | used | must be `encoder_layers`
 activation_function scale_embedding pad_token_id decoder_start_token_id | used | as named
 dropout | used | the rate of all dropout in training
-is_encoder_decoder tie_word_embeddings | [true] | decoders alone, and other output projections
+is_encoder_decoder | [true] | decoders alone
+tie_word_embeddings | [true] | tables that versions 4 and 5 of transformers share differently
 is_decoder | [false] | decoders alone
 share_encoder_decoder_embeddings | [true] | two vocabularies
 decoder_vocab_size | used | must be `vocab_size`

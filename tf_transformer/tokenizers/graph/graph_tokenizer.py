@@ -1,4 +1,4 @@
-"""Base class of the tokenizers built from core TensorFlow ops, and the offsets of tokens.
+"""Base class of the tokenizers built from core TensorFlow ops.
 
 B batch (texts), T ids of one text, W distinct words of the batch, C characters, V vocabulary.
 """
@@ -13,15 +13,12 @@ import tensorflow as tf
 from tf_transformer import tokenizers as package
 from tf_transformer.errors import ArgumentError
 from tf_transformer.tokenizers.graph.decoders import AddedTokens, Decoder, frame_of
+from tf_transformer.tokenizers.graph.offsets import Offsets
 from tf_transformer.tokenizers.graph.texts import (
-    BYTE_OF_LETTER,
-    CharacterTable,
     Texts,
-    characters_of,
     lookup_table,
     num_bytes,
     rows_of,
-    selected,
     starts_where,
 )
 from tf_transformer.tokenizers.graph.words import Normalizer, build_pre_tokenizer
@@ -60,7 +57,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
     """
 
     model_type = None
-    _is_byte_level = False
+    _sizes = None  # or the number of bytes of each token, int32 `[V]`, if it has only bytes
 
     def __init__(self, file):
         super().__init__(name=f"graph_{self.model_type.lower()}")
@@ -213,15 +210,16 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         texts = self._normalize(texts)
         words, source = self._split(texts), offsets.of_words(texts)
         distinct, index = tf.unique(words.values)
-        ids, start = self._cut(distinct)
-        if start is None:
-            expected = "for offsets Unigram without bytes, WordPiece or byte-level BPE with merges"
-            raise UnsupportedPart.of("model", expected, self.model_type)
-        lengths = tf.strings.length(distinct, "UTF8_CHAR")
-        if self._is_byte_level:
+        if self._sizes is not None:
+            ids, lengths = self._ids_of_words(distinct), tf.strings.length(distinct)
+            start = tf.cumsum(tf.gather(self._sizes, ids.values), exclusive=True)
             codes = tf.strings.unicode_decode(words.values, "UTF-8").values
             source = tf.gather(source, rows_of(num_bytes(codes)))
-            lengths = tf.strings.length(distinct)
+        else:
+            (ids, start), lengths = self._cut(distinct), tf.strings.length(distinct, "UTF8_CHAR")
+        if start is None:
+            expected = "for offsets Unigram without bytes, WordPiece or byte-level BPE"
+            raise UnsupportedPart.of("model", expected, self.model_type)
         # Tokens cover their words without gaps.
         end = tf.concat([start[1:], [tf.reduce_sum(lengths)]], axis=0)[: tf.size(start)]
         begin = tf.gather(tf.cumsum(lengths, exclusive=True), rows_of(ids.row_lengths()))
@@ -248,12 +246,12 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         row, added = tf.range(tf.size(strings)), tf.fill(tf.shape(strings), -1)
         if self._raw_tokens:
             texts, row, added = self._raw_tokens(texts, row, added, parse_special_tokens)
+        texts.is_start = starts_where(row[1:] != row[:-1], row)
         texts = self._normalize(texts)
         if self._normalized_tokens:
             texts, row, added = self._normalized_tokens(texts, row, added, parse_special_tokens)
         texts.is_start = starts_where(row[1:] != row[:-1], row)
         words = self._split(texts)
-        # Common words occur many times in a batch.
         distinct, index = tf.unique(words.values)
         ids = tf.gather(self._ids_of_words(distinct), index)  # [words of the batch, (ids)]
         ids = words.with_values(ids).merge_dims(1, 2)  # [B or pieces, (T)]
@@ -371,8 +369,8 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
 
     def _cut_words(self, words):
         """Cut words, string `[W]`: the ids, the word of each, and where it starts, int32 `[N]`."""
-        # The starts count the characters of all words, or the bytes if `_is_byte_level`; None if
-        # the model's tokens do not cover words without gaps.
+        # The starts count the characters of all words; None if the model's tokens do not cover
+        # words without gaps, or have `_sizes`.
         raise NotImplementedError
 
     def _words_of_tokens(self, file):
@@ -411,90 +409,3 @@ def framed(ids, before, after):
         return tf.RaggedTensor.from_tensor(tf.tile(row, [ids.nrows(), 1]))
 
     return tf.concat([repeated(before), ids, repeated(after)], axis=1)
-
-
-_NORMALIZERS = ("BertNormalizer", "Lowercase", "Nmt", "Precompiled", "StripAccents")
-_DROP_SPACES = ("BertPreTokenizer", "Whitespace", "WhitespaceSplit")
-_PRE_TOKENIZERS = (*_DROP_SPACES, "ByteLevel", "Digits", "Metaspace", "Punctuation", "Split")
-_SPACE = ord(" ")
-
-
-class Offsets:
-    """Follows the places of characters through a file's steps, as the Rust package does."""
-
-    def __init__(self, file):
-        part = file.content.get
-        kinds = [s["type"] for s in _steps_of(part, "normalizer", "normalizers", _NORMALIZERS)]
-        if "BertNormalizer" in kinds[1:]:  # it sorts marks, which must not be parts of a character
-            raise UnsupportedPart.of("normalizer", "for offsets BertNormalizer first", kinds)
-        steps = _steps_of(part, "pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS)
-        self._drops_spaces = any(step["type"] in _DROP_SPACES for step in steps)
-        self._prefixes = _prefixes(steps)
-        texts = [token.content for token in file.added_tokens if not token.special]
-        if texts:
-            raise UnsupportedPart.of("added_tokens", "special tokens only, for offsets", texts[:5])
-        self._keeps_prefix = None  # or whether the first space of a text was added
-        self._white_space = CharacterTable(characters_of("white_space"))
-        spaces = "".join(map(chr, np.flatnonzero(characters_of("white_space"))))
-        spaces += next(letter for letter, byte in BYTE_OF_LETTER.items() if byte == _SPACE)
-        for step in _steps_of(part, "post_processor", "processors"):
-            if step.get("trim_offsets"):
-                self._keeps_prefix = step.get("add_prefix_space", False)
-                sizes = [
-                    (len(token) - len(token.lstrip(spaces)), len(token) - len(token.rstrip(spaces)))
-                    for token in file.vocabulary
-                ]
-                self._spaces = np.array(sizes, np.int32)  # [V, 2], before and after a token
-
-    def of_words(self, texts):
-        """The source of each character of the words of normalized `Texts`: int32 `[C]`."""
-        codes, rows = texts.codes
-        source, begins = texts.source, starts_where(rows[1:] != rows[:-1], codes)
-        if self._drops_spaces:
-            is_space = tf.cast(self._white_space.look_up(codes), tf.bool)
-            begins |= starts_where(is_space[:-1], codes)
-            codes, begins, source = selected(~is_space, codes, begins, source)
-        if self._prefixes:
-            has_one = tf.reduce_any(codes[:, tf.newaxis] == self._prefixes, axis=1)
-            counts = 1 + tf.cast(begins & ~has_one, tf.int32)
-            source = tf.gather(source, rows_of(counts))
-        return source
-
-    def trimmed(self, ids, offsets):
-        """Leave out the spaces at the ends of tokens, if the file does: ragged `[B, (T), 2]`."""
-        if self._keeps_prefix is None:
-            return offsets
-        start, end = tf.unstack(offsets.values, axis=1)
-        before, after = tf.unstack(tf.gather(self._spaces, ids.values), axis=1)
-        if self._keeps_prefix:
-            is_first = tf.ragged.range(ids.row_lengths()).values == 0
-            before = tf.where((is_first | (start == 0)) & (before == 1), 0, before)
-        start = tf.minimum(start + before, end)
-        end = tf.where(end >= after, tf.maximum(end - after, start), end)
-        return offsets.with_values(tf.stack([start, end], axis=1))
-
-
-def _steps_of(part, name, inner, known=None):
-    """The steps of a part of a file; refused if one is not of a known type."""
-    steps = [part(name)] if part(name) else []
-    while any(step["type"] == "Sequence" for step in steps):
-        steps = [one for s in steps for one in (s[inner] if s["type"] == "Sequence" else [s])]
-    for step in steps:
-        if known and step["type"] not in known:
-            raise UnsupportedPart.of(name, f"for offsets one of {known}", step["type"])
-    return steps
-
-
-def _prefixes(steps):
-    """The code points before which no prefix is added, if one is added to other texts."""
-    kinds = [step["type"] for step in steps]
-    for step in steps:
-        if step["type"] == "Split" and step["behavior"] != "Isolated" and not step["invert"]:
-            raise UnsupportedPart.of("pre_tokenizer.behavior", "for offsets Isolated", "Removed")
-    metaspace = [step for step in steps if step["type"] == "Metaspace"]
-    adds = [step for step in metaspace if step.get("prepend_scheme", "always") != "never"]
-    adds += [step for step in steps if step["type"] == "ByteLevel" and step["add_prefix_space"]]
-    if (metaspace or adds) and kinds[:-1] not in ([], ["WhitespaceSplit"]):
-        expected = "for offsets only WhitespaceSplit before a step that adds spaces"
-        raise UnsupportedPart.of("pre_tokenizer", expected, kinds)
-    return [_SPACE, *(ord(step["replacement"]) for step in metaspace)] if adds else []

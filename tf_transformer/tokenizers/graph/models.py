@@ -15,6 +15,7 @@ from tf_transformer.tokenizers.graph.texts import (
     bytes_of_words,
     follow,
     lookup_table,
+    rows_of,
     selected,
     starts_where,
     until_empty,
@@ -205,6 +206,7 @@ class GraphUnigram(GraphTokenizer):
     """
 
     model_type = "Unigram"
+    _score_type = tf.float64  # in which scores are added
 
     def _build_model(self, file):
         self._unknown = file.model.get("unk_id")
@@ -229,7 +231,7 @@ class GraphUnigram(GraphTokenizer):
         shape = tf.stack([tf.size(owner), longest])
         no_token = tf.fill(shape, tf.constant(-np.inf, tf.float64))
         score_table = tf.tensor_scatter_nd_update(no_token, cells, scores)  # [C, L]
-        length_at = _viterbi(start, end, score_table, self._best)  # [C]
+        length_at = _viterbi(start, end, score_table, self._score_type)  # [C]
         is_token, _ = follow(end - 1, start - 1, -length_at)
         ids = tf.gather(tf.scatter_nd(cells, ids, shape), longest - length_at, batch_dims=1)
         if self._id_of_byte is not None:
@@ -237,12 +239,6 @@ class GraphUnigram(GraphTokenizer):
         ids, owner, end = selected(is_token, ids, owner, tf.range(tf.size(codes)))
         start = tf.concat([[0], end[:-1] + 1], axis=0)[: tf.size(end)]
         return selected(first_of_unknown(ids == self._unknown, owner), ids, owner, start)
-
-    @staticmethod
-    def _best(before, scores):
-        """The best of L paths to a position, by the scores before and of the last token."""
-        totals = before + scores
-        return tf.argmax(totals, axis=1, output_type=tf.int32), tf.reduce_max(totals, axis=1)
 
     def _with_bytes(self, codes, owner, ids, is_token):
         """Replace unknown tokens with the bytes of their characters."""
@@ -273,7 +269,7 @@ class GraphUnigram(GraphTokenizer):
         return (tf.concat(both, axis=0) for both in zip(found, others, strict=True))
 
 
-def _viterbi(start, end, score_table, choose):
+def _viterbi(start, end, score_table, score_type):
     """The length of the last token of the best path to every position of every word."""
     longest = tf.shape(score_table)[1]
     # The scores of the best paths to the previous L positions; a word begins with 0.
@@ -281,9 +277,11 @@ def _viterbi(start, end, score_table, choose):
     best = tf.concat([before, tf.zeros([tf.size(start), 1], tf.float64)], axis=1)  # [W, L]
 
     def step(places, end, best, length_at):
-        chosen, arrived = choose(best, tf.gather(score_table, places))
-        length_at = tf.tensor_scatter_nd_update(length_at, places[:, tf.newaxis], longest - chosen)
-        best = tf.concat([best[:, 1:], arrived[:, tf.newaxis]], axis=1)
+        totals = tf.cast(best + tf.gather(score_table, places), score_type)  # of L paths
+        length = longest - tf.argmax(totals, axis=1, output_type=tf.int32)
+        length_at = tf.tensor_scatter_nd_update(length_at, places[:, tf.newaxis], length)
+        totals = tf.cast(tf.reduce_max(totals, axis=1, keepdims=True), tf.float64)
+        best = tf.concat([best[:, 1:], totals], axis=1)
         places += 1
         return *selected(places < end, places, end, best), length_at
 
@@ -315,10 +313,9 @@ class GraphBPE(GraphTokenizer):
         model = file.model
         if model.get("dropout"):
             raise UnsupportedPart.of("model.dropout", None, model["dropout"])
-        self._is_byte_level = _ends_in_bytes(file.content.get("pre_tokenizer"))
-        self._symbols = (ByteSymbols if self._is_byte_level else CharacterSymbols)(model)
-        self._sizes = None  # in bytes, if words are always merged from theirs
-        if self._is_byte_level and not model.get("ignore_merges"):
+        is_byte_level = _ends_in_bytes(file.content.get("pre_tokenizer"))
+        self._symbols = (ByteSymbols if is_byte_level else CharacterSymbols)(model)
+        if is_byte_level:
             self._sizes = np.array([*map(len, self._words_of_tokens(file))], np.int32)
         self._build_merges(file.merges, np.arange(len(file.merges)), self.vocab_size)
 
@@ -337,7 +334,7 @@ class GraphBPE(GraphTokenizer):
         self._rank_of_pair = lookup_table(pairs, ranks, default=int(self._no_merge))
 
     def _words_of_tokens(self, file):
-        if not self._is_byte_level:
+        if not isinstance(self._symbols, ByteSymbols):
             return super()._words_of_tokens(file)
         return [bytes_of_letters(token) or b"" for token in file.vocabulary]
 
@@ -352,9 +349,7 @@ class GraphBPE(GraphTokenizer):
         symbols, owner = self._symbols(words)
         merge = functools.partial(self._merge, tf.size(words))
         _, symbols, owner = until_empty(merge, symbols, symbols, owner)
-        if self._sizes is None:
-            return symbols, owner, None
-        return symbols, owner, tf.cumsum(tf.gather(self._sizes, symbols), exclusive=True)
+        return symbols, owner, None
 
     def _merge(self, num_words, _, symbols, owner):
         """Merges, in each word, the certain pairs, or if there are none its best-ranked pair."""
@@ -417,7 +412,9 @@ class _SentencePiece:
         model, self._unknown = file.model, len(pieces)
         ids, unknown = model["vocab"], model["vocab"][model["unk_token"]]
         pieces = [*pieces, model["unk_token"], *_BYTES]
-        self._ids = np.array([ids.get(piece, unknown) for piece in pieces], np.int32)
+        parts = [model.get("splits", {}).get(piece, [piece]) for piece in pieces]
+        self._counts = np.array([*map(len, parts)])  # of the ids of each piece
+        self._ids = np.array([ids.get(name, unknown) for row in parts for name in row], np.int32)
         self._id_of_byte = None
         if model["byte_fallback"]:
             self._id_of_byte = np.arange(256, dtype=np.int32) + self._unknown + 1
@@ -425,7 +422,9 @@ class _SentencePiece:
 
     def _cut_words(self, words):
         numbers, owner, _ = super()._cut_words(words)
-        return tf.gather(self._ids, numbers), owner, None
+        ids = tf.RaggedTensor.from_row_lengths(self._ids, self._counts, validate=False)
+        ids = tf.gather(ids, numbers)
+        return ids.values, tf.gather(owner, rows_of(ids.row_lengths())), None
 
     def _is_whole(self, file, words):
         return np.zeros(len(words), bool)  # a text is seldom one piece
@@ -451,6 +450,7 @@ class GraphSentencePieceUnigram(_SentencePiece, GraphUnigram):
     """
 
     model_type = "SentencePieceUnigram"
+    _score_type = tf.float32
 
     def _build_model(self, file):
         pieces, scores = zip(*file.model["pieces"], strict=True)
@@ -462,12 +462,6 @@ class GraphSentencePieceUnigram(_SentencePiece, GraphUnigram):
         pieces = [*pieces, *symbols]
         self._number(file, pieces)
         self._trie = Trie({piece: number for number, piece in enumerate(pieces)})
-
-    @staticmethod
-    def _best(before, scores):
-        """As in `GraphUnigram`, with each total rounded to float32."""
-        totals = tf.cast(tf.cast(before + scores, tf.float32), tf.float64)
-        return tf.argmax(totals, axis=1, output_type=tf.int32), tf.reduce_max(totals, axis=1)
 
 
 class GraphSentencePieceBPE(_SentencePiece, GraphBPE):
@@ -492,7 +486,7 @@ class GraphSentencePieceBPE(_SentencePiece, GraphBPE):
     model_type = "SentencePieceBPE"
 
     def _build_model(self, file):
-        self._sizes, model = None, file.model
+        model = file.model
         numbers = self._number(file, model["pieces"])
         self._symbols = CharacterSymbols({**model, "vocab": numbers, "fuse_unk": True})
         rows = [(numbers[a], numbers[b], numbers[a + b], r) for a, b, r in model["merges"]]

@@ -226,6 +226,7 @@ class SentencePieceNormalizer(tf.Module):
         is_suffix = part["treat_whitespace_as_suffix"]
         self._adds_prefix = part["add_dummy_prefix"] and not is_suffix
         self._adds_suffix = part["add_dummy_prefix"] and is_suffix
+        self._only_start = part["add_dummy_prefix"] == "first"
 
     def __call__(self, texts):
         """Normalize `Texts`."""
@@ -244,9 +245,12 @@ class SentencePieceNormalizer(tf.Module):
             codes, rows = selected(is_kept, codes, rows)
         codes = tf.where(codes == _SPACE, self._space, codes)
         # Nothing is added to an empty text, nor to one of spaces alone if these are removed.
+        is_filled = num_pieces > 0
+        if self._only_start:
+            is_filled &= texts.is_start
         added = tf.RaggedTensor.from_row_lengths(
-            tf.fill(tf.math.count_nonzero(num_pieces, keepdims=True), self._space),
-            tf.cast(num_pieces > 0, tf.int64),
+            tf.fill(tf.math.count_nonzero(is_filled, keepdims=True), self._space),
+            tf.cast(is_filled, tf.int64),
         )
         marked = tf.RaggedTensor.from_value_rowids(codes, rows, size)
         if self._adds_prefix:

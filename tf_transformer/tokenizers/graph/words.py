@@ -64,6 +64,21 @@ def _steps(part):
     return [] if part is None else function_for("normalizer", part, _NORMALIZERS)(part)
 
 
+def _albert(part):
+    """What ALBERT's authors do to a text before SentencePiece."""
+    is_space = characters_of("white_space")
+    is_space[0x1C:0x20] = True  # in Python's `str.split`
+    steps = [
+        CharacterMap.replacing(is_space, _BLANK),
+        *_on_strings(lambda x: tf.strings.regex_replace(tf.strings.strip(x), " +", " ")),
+        *_on_strings(lambda x: tf.strings.regex_replace(x, "``|''", '"')),
+    ]
+    if part["strip_accents"]:
+        is_accent = property_of_all("combining_class") > 0
+        steps += [*_decomposed("nfkd"), CharacterMap.replacing(is_accent)]
+    return [*steps, CharacterMap.named("lowercase")] if part["lowercase"] else steps
+
+
 def _bert(part):
     steps = []
     if part["clean_text"]:
@@ -97,11 +112,24 @@ def _strip(part):
 
 
 def _replace(part):
-    pattern = shared_pattern(part, "normalizer")
-    return _on_strings(lambda strings: replaced(strings, pattern, part["content"]))
+    pattern, content = shared_pattern(part, "normalizer"), part["content"]
+
+    def replace(texts):
+        if texts.source is None:
+            return texts.with_strings(replaced(texts.strings, pattern, content))
+        # One character has the place of the last of those that it replaces.
+        mark = chr(NUM_CODES - 1)
+        filler = mark * (len(part["pattern"]["String"]) - 1)
+        codes, rows = texts.codes
+        marked, _ = Texts.of(replaced(texts.strings, pattern, filler + content)).codes
+        kept = (marked == codes) | (marked != ord(mark))
+        return texts.with_codes(*selected(kept, marked, rows), tf.where(kept)[:, 0])
+
+    return [replace]
 
 
 _NORMALIZERS = {
+    "ALBERT": _albert,
     "BertNormalizer": _bert,
     "Lowercase": lambda _: [CharacterMap.named("lowercase")],
     "NFC": lambda _: [*_decomposed("nfd"), Composition()],
@@ -173,9 +201,27 @@ class Composition:
         composed = tf.cond(
             tf.reduce_any(is_second),
             lambda: self._compose(codes, rows, is_second),
-            lambda: (codes, rows),
+            lambda: codes,
         )
-        return texts.with_codes(*composed)
+        kept, places = composed != _REMOVED, None
+        if texts.source is not None:
+            places = self._places(kept, rows, codes, texts.source)
+        return texts.with_codes(*selected(kept, composed, rows), places)
+
+    @staticmethod
+    def _places(kept, rows, codes, source):
+        """The old place of each character that is kept."""
+        # As the Rust package counts: each takes the next places, as many as it and the marks that
+        # joined it had; one without any shares that of the character before it.
+        is_first = starts_where((source[1:] != source[:-1]) | (rows[1:] != rows[:-1]), codes)
+        is_letter = kept & (_combining_classes().look_up(codes) == 0)
+        letters = tf.concat([[0], tf.where(is_letter)[:, 0]], axis=0)
+        letter = tf.gather(letters, tf.cumsum(tf.cast(is_letter, tf.int32)))  # that a mark joins
+        home = tf.where(kept, tf.range(tf.size(codes, tf.int64)), letter)
+        counts = tf.math.unsorted_segment_sum(tf.cast(is_first, tf.int32), home, tf.size(codes))
+        [counts] = selected(kept, counts)
+        number = tf.cumsum(counts, exclusive=True) - tf.cast(counts == 0, tf.int32)
+        return tf.gather(tf.where(is_first)[:, 0], number)
 
     def _compose(self, codes, rows, is_second):
         classes = _combining_classes().look_up(codes)
@@ -204,7 +250,7 @@ class Composition:
 
         none = tf.fill(tf.shape(place), -1)
         *_, codes = until_empty(take_next, place, end, none, none, none, codes)
-        return selected(codes != _REMOVED, codes, rows)
+        return codes
 
 
 _OTHER, _LETTER, _NUMBER, _SPACE, _NEWLINE = range(5)

@@ -130,8 +130,19 @@ generator_size | harmless | how large the generator was that the discriminator w
 """),
 }
 
+_ANY_TOKENIZER = read_table("""
+auto_map | [] | tokenizers with their own code
+truncation_side | ["right"] | cutting long texts at the start
+max_len max_length padding_side pad_to_multiple_of pad_token_type_id padding stride
+    truncation_strategy |
+    harmless | defaults of calls; padding never changes a result here, and the call has `max_length`
+split_special_tokens | harmless | special tokens in a text are always plain text here
+backend from_slow is_local local_files_only name_or_path processor_class special_tokens_map_file
+    tokenizer_file transformers_version use_fast vocab_file | harmless | origin and use of the file
+""")
 # tokenizer_config.json next to a vocab.txt.
-TOKENIZER = read_table("""
+TOKENIZER = (
+    read_table("""
 do_lower_case strip_accents tokenize_chinese_chars |
     used | how text is normalized; must agree with a tokenizer.json
 model_max_length | used | the maximum number of tokens of a sentence encoder whose
@@ -139,7 +150,6 @@ model_max_length | used | the maximum number of tokens of a sentence encoder who
 tokenizer_class | ["BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer",
     "DistilBertTokenizerFast", "ElectraTokenizer", "ElectraTokenizerFast"] |
     other tokenizers, with a vocab.txt
-auto_map | [] | tokenizers with their own code
 do_basic_tokenize | [true] | splitting texts only at spaces
 clean_text | [true] | keeping control characters in texts
 wordpieces_prefix | ["##"] | another prefix of the pieces inside a word
@@ -150,20 +160,60 @@ cls_token | ["[CLS]"] | other special tokens
 mask_token | ["[MASK]"] | other special tokens
 added_tokens_decoder additional_special_tokens extra_special_tokens |
     [[], {}] | added tokens with a vocab.txt; a tokenizer.json may have them
-truncation_side | ["right"] | cutting long texts at the start
 model_input_names |
     [["input_ids", "token_type_ids", "attention_mask"]] | pairs of texts without token_type_ids,
     except for DistilBERT
-max_len max_length padding_side pad_to_multiple_of pad_token_type_id padding stride
-    truncation_strategy |
-    harmless | defaults of calls; padding never changes a result here, and the call has `max_length`
 never_split | harmless | transformers' tokenizers in Rust do not read it either
 bos_token eos_token | harmless | BERT has none
-split_special_tokens | harmless | special tokens in a text are always plain text here
 clean_up_tokenization_spaces | harmless | only for turning ids into text
-backend from_slow is_local local_files_only name_or_path processor_class special_tokens_map_file
-    tokenizer_file transformers_version use_fast vocab_file | harmless | origin and use of the file
 """)
+    + _ANY_TOKENIZER
+)
+
+# tokenizer_config.json next to ALBERT's spiece.model.
+ALBERT_TOKENIZER = (
+    read_table("""
+do_lower_case keep_accents | used | how text is normalized
+model_max_length | used | as for BERT
+tokenizer_class | ["AlbertTokenizer", "AlbertTokenizerFast"] | other tokenizers
+remove_space | [true] | keeping several spaces
+unk_token | ["<unk>"] | other special tokens
+sep_token | ["[SEP]"] | other special tokens
+pad_token | ["<pad>"] | other special tokens
+cls_token | ["[CLS]"] | other special tokens
+mask_token | ["[MASK]"] | other special tokens
+sp_model_kwargs additional_special_tokens extra_special_tokens |
+    [[], {}] | drawing segmentations at random; added tokens
+bos_token eos_token | harmless | they are not added to a text
+add_prefix_space trim_offsets clean_up_tokenization_spaces |
+    harmless | the model has the first, the others are not for ids
+""")
+    + _ANY_TOKENIZER
+)
+
+# tokenizer_config.json next to Llama's or Mistral's tokenizer.model.
+LLAMA_TOKENIZER = (
+    read_table("""
+add_bos_token add_eos_token | used | whether `<s>` comes before a text, by default yes, and `</s>`
+    after it, by default no
+legacy | used | false: after a special token that is parsed, a text begins without a space
+added_tokens_decoder | used | further tokens, with ids that follow those of the model
+tokenizer_class | ["LlamaTokenizer", "LlamaTokenizerFast"] | other tokenizers
+unk_token | ["<unk>"] | other special tokens
+bos_token | ["<s>"] | other special tokens
+eos_token | ["</s>"] | other special tokens
+add_prefix_space | [true] | texts that do not begin with a space
+clean_up_tokenization_spaces | [false] | texts with other spaces
+sp_model_kwargs | [{}] | drawing segmentations at random
+additional_special_tokens extra_special_tokens |
+    harmless | `added_tokens_decoder` has their ids
+pad_token | harmless | padding never changes a result here
+chat_template use_default_system_prompt | harmless | for prompts, see `ChatTemplate`
+model_max_length spaces_between_special_tokens |
+    harmless | the model has its length; special tokens are left out of texts
+""")
+    + _ANY_TOKENIZER
+)
 
 # sentence_bert_config.json of sentence-transformers.
 SENTENCE_BERT = read_table("""
@@ -223,8 +273,8 @@ def read_json(path, kind=dict):
 
 _FIELDS = {field.name for field in dataclasses.fields(BertConfig)} - {"labels"}
 # For models without a Hugging Face class, so that `transformers` rejects them.
-_OWN = "tf_transformer_bert"
-_MODEL_TYPES = ("bert", "albert", *RELATIVES, _OWN)
+OWN = "tf_transformer_bert"
+_MODEL_TYPES = ("bert", "albert", *RELATIVES, OWN)
 _PRUNED = "pruned_heads"  # of Hugging Face: layer -> numbers of the heads that are gone
 _NEEDED = {
     "bert": ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
@@ -332,14 +382,14 @@ def config_file(config, model_name, architecture=None):
         is_published = not (groups or width) and config.layer_norm_eps == 1e-12
     else:
         is_published = model_type == "albert" or not (groups or width)
-    model_type = model_type if is_published else _OWN
-    is_pruned = config.layer_sizes and model_type not in ("albert", _OWN)
+    model_type = model_type if is_published else OWN
+    is_pruned = config.layer_sizes and model_type not in ("albert", OWN)
     pruned = _pruned_heads(config) if is_pruned else None
     if pruned is not None:
         fields[_PRUNED] = pruned
         del fields["layer_sizes"]
     if "pooler_activation" in fields or "layer_sizes" in fields:
-        model_type = _OWN
+        model_type = OWN
     if model_type in RELATIVES:
         del fields["family"]
         model_name = model_name.replace("Bert", config.traits.prefix, 1)
@@ -361,7 +411,7 @@ def config_file(config, model_name, architecture=None):
 def model_type_of(config, architecture=None):
     """Return the `model_type` of a model's weight names: Hugging Face's or its own."""
     if architecture is not None:
-        return _OWN
+        return OWN
     if config.family is not None:
         return config.family
     return "albert" if config.num_hidden_groups and config.embedding_size else "bert"
