@@ -16,16 +16,24 @@ from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import bert
 from tf_transformer.models.base_model import check_merged, check_sizes, short_collections
-from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, check_fields, read_json
+from tf_transformer.models.bert.checkpoints.config_files import (
+    DENSE,
+    RELATIVES,
+    check_fields,
+    labels_of,
+    read_json,
+)
 from tf_transformer.models.bert.checkpoints.files import (
     SafetensorsFile,
     are_equal,
     check_weights,
     copy_side_files,
 )
+from tf_transformer.models.bert.sentence_encoder import read_pooling
 from tf_transformer.models.hugging_face.decoders import DECODERS
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.language_model import LanguageModel
+from tf_transformer.models.pooled_model import PooledModel
 from tf_transformer.models.transformer import Transformer
 
 FAMILIES = {**DECODERS, **TRANSLATORS}
@@ -57,7 +65,8 @@ def load(path, *, ignored_fields=(), **changes):
         changes: arguments of the class that replace what the file says, such as `rate` or `dtype`.
 
     Returns:
-        A built `LanguageModel`, `Transformer` or model of `tf_transformer.bert`.
+        A built `LanguageModel`, `Transformer` or model of `tf_transformer.bert`; or a `PooledModel`
+        for a decoder with a head for classes.
 
     Raises:
         FileNotFoundError: If a file is missing, or the weights are pickled.
@@ -77,28 +86,116 @@ def load(path, *, ignored_fields=(), **changes):
     """
     file = Path(path) / "config.json"
     content = read_json(file)
-    model_type = content.get("model_type")
     try:
-        check_choice("model_type", model_type, [*BERTS, *FAMILIES])
+        check_choice("model_type", content.get("model_type"), [*BERTS, *FAMILIES])
     except ArgumentError as error:
         raise error.inside(file) from None
-    if model_type in BERTS:
+    if content["model_type"] in BERTS:
         made = _bert_class(content, file)
         return made.from_pretrained(path, ignored_fields=ignored_fields, **changes)
-    family = FAMILIES[model_type]
+    if has_classes(content):
+        labels = labels_of(content, file) or ("LABEL_0", "LABEL_1")  # the default there
+        head = {"labels": labels, "problem_type": content.get("problem_type"), **changes}
+        head |= {"pad_id": content.get("pad_token_id"), "pooling": "lasttoken", "normalize": False}
+        return _load_pooled(path, content, ignored_fields, **head)
+    family, arguments = _described_by(content, file, ignored_fields)
+    return _load(path, family, arguments, family.model, {**arguments, **changes})
+
+
+def load_sentence_encoder(path, *, pooling=None, normalize=None, ignored_fields=()):
+    """Create a `PooledModel` of sentence vectors from a decoder, or from the encoder of a T5.
+
+    `modules.json` says how to pool, or else the arguments; they are those of `PooledModel`, and
+    `normalize` is True by default. Errors: see `load`.
+    """
+    file = Path(path) / "config.json"
+    given = {"pooling": pooling, "normalize": normalize}
+    given = {name: value for name, value in given.items() if value is not None}
+    head = {"normalize": True, **read_pooling(path, ("Dense", "Normalize")), **given}
+    if "pooling" not in head:
+        expected = f'"lasttoken", "mean" or "cls", since there is no modules.json in {path}'
+        raise ArgumentError("pooling", expected, "None")
+    folder = head.pop("dense", None)
+    if folder is not None:
+        content = read_json(folder / "config.json")
+        check_fields(content, DENSE, folder / "config.json")
+        name = content.get("activation_function", "torch.nn.modules.activation.Tanh")
+        check_choice("activation_function", name, _ACTIVATIONS)
+        head["dense"] = content.get("out_features"), _ACTIVATIONS[name], content.get("bias", True)
+    model = _load_pooled(path, read_json(file), ignored_fields, **head)
+    if folder is not None:
+        weights = SafetensorsFile(folder)
+        layer = {"linear.weight": model.dense.kernel, "linear.bias": model.dense.bias}
+        layer = {name: variable for name, variable in layer.items() if variable is not None}
+        check_weights(weights, {name: x.shape[::-1] for name, x in layer.items()}, lambda _: False)
+        for name, variable in layer.items():
+            variable.assign(weights.read(name).T)
+    return model
+
+
+_ACTIVATIONS = {"torch.nn.modules.linear.Identity": None}
+_ACTIVATIONS["torch.nn.modules.activation.Tanh"] = "tanh"
+
+
+def has_classes(content):
+    """Whether a `config.json` describes a decoder with a head for classes."""
+    names = content.get("architectures") or [""]
+    is_decoder = content.get("model_type") in DECODERS
+    return is_decoder and f"{names[0]}".endswith("ForSequenceClassification")
+
+
+def _load_pooled(path, content, ignored_fields, dtype=None, **head):
+    """Load a `PooledModel` with the stack of a decoder, or the encoder of a T5."""
+    if content["model_type"] not in (*DECODERS, "t5", "mt5"):
+        raise ArgumentError("model_type", "a decoder or T5", content["model_type"], place=path)
+    causal = content["model_type"] in DECODERS
+    if not causal:
+        content = {**content, "is_encoder_decoder": True}  # false for the encoder alone
+    family, arguments = _described_by(content, Path(path) / "config.json", ignored_fields)
+    config = bert.BertConfig(
+        vocab_size=arguments["vocab_size" if causal else "input_vocab_size"],
+        hidden_size=arguments["d_model"],
+        num_hidden_layers=arguments["num_layers"] if causal else content["num_layers"],
+        num_attention_heads=arguments["num_heads"],
+        intermediate_size=arguments["dff"],
+        max_position_embeddings=arguments["max_position" if causal else "pe_input"],
+        hidden_dropout_prob=head.pop("rate", arguments["rate"]),
+        labels=head.pop("labels", ()),
+        problem_type=head.pop("problem_type", None),
+    )
+    options = {"architecture": arguments["architecture"], "causal": causal, "dtype": dtype, **head}
+    return _load(path, _pooled(family), arguments, PooledModel, {"config": config, **options})
+
+
+def _pooled(family):
+    """The family with the names of a `PooledModel`."""
+    head = ("final_layer/kernel", "score.weight", (1, 1))
+    names = [row for row in family.names if row[0] != head[0]]
+    copies = {name: of for name, of in family.copies.items() if name != "lm_head.weight"}
+    left_over = rf"{family.left_over}|(lm_head|score)\.weight|decoder\..*"
+    return family._replace(names=(*names, head), copies=copies, left_over=left_over)
+
+
+def _described_by(content, file, ignored_fields):
+    """The family of a `config.json`, and the arguments of its model."""
+    family = FAMILIES[content["model_type"]]
     check_fields(content, family.fields, file, ignored_fields)
     given = {k: v for k, v in content.items() if v is not None or k in _OPTIONAL}
     _check_types(given, family.defaults, file)
-    arguments = family.read({**family.defaults, **given})
+    return family, family.read({**family.defaults, **given})
+
+
+def _load(path, family, arguments, made, options):
+    """Create a model of a class, and assign all weights of a file."""
     weights = SafetensorsFile(path)
     _check_sizes(path, weights, arguments)
     with short_collections():
-        model = family.model(**{**arguments, **changes})
+        model = made(**options)
         with keras.StatelessScope():  # which makes the values at its end: random ones take seconds
             model.build()
             for weight in model.weights:
                 weight._initializer = _uninitialized
-    _load(model, weights, family, arguments)
+    _assign(model, weights, family, arguments)
     return model
 
 
@@ -247,6 +344,8 @@ def _homes(model, family):
     homes = {}
     for variable in model.weights:
         ours = name_of(model, variable)
+        if ours.startswith("dense/"):  # which has a file of its own
+            continue
         there, (part, parts) = tensor_of(family, ours)
         homes.setdefault(there, [None] * parts)[part - 1] = ours, variable
     return homes
@@ -305,7 +404,7 @@ def _check_sizes(path, file, arguments):
     check_sizes(path, found, rows * width, width, key_dim, layers, parts)
 
 
-def _load(model, file, family, arguments):
+def _assign(model, file, family, arguments):
     """Assign all weights; names and shapes must match exactly."""
     is_bare = not any(name.startswith(family.prefix) for name in file.shapes)
     prefix = family.prefix if is_bare else ""
