@@ -67,7 +67,9 @@ def tokenizer_of(name, template, **settings):
     ids = [(token, made.token_to_id(token)) for token in names if token in template]
     made.post_processor = processors.TemplateProcessing(single=template, special_tokens=ids)
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token="</s>", model_input_names=["input_ids", "attention_mask"],
+        tokenizer_object=made,
+        eos_token="</s>",
+        model_input_names=["input_ids", "attention_mask"],
         **settings,
     )
 
@@ -87,7 +89,9 @@ def write_classifier(folder, name, changes, template):
     pad = changes.get("pad_token_id")
     if pad is not None:
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(pad)
-    head = class_name.replace("LMHeadModel", "ForCausalLM").replace("CausalLM", "SequenceClassification")
+    head = class_name.replace("LMHeadModel", "ForCausalLM").replace(
+        "CausalLM", "SequenceClassification"
+    )
     model = model_of(head, config_name, {"vocab_size": len(tokenizer), **sizes, **changes})
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -111,7 +115,8 @@ def write_encoder(folder, name, side, pooling, further, longest, template):
     tokenizer = tokenizer_of(name, template, padding_side=side)
     tokenizer.pad_token = "</s>"
     class_name = class_name.replace("LMHeadModel", "Model").replace("ForCausalLM", "Model")
-    model = model_of(class_name, config_name, {"vocab_size": len(tokenizer), **sizes})
+    size = len(tokenizer) + 1  # Qwen2's class adds a token
+    model = model_of(class_name, config_name, {"vocab_size": size, **sizes})
     model.save_pretrained(folder / "plain")
     tokenizer.save_pretrained(folder / "plain")
     torch.manual_seed(4)

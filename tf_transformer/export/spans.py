@@ -15,8 +15,9 @@ from tf_transformer.export.saving import TEXTS
 from tf_transformer.export.text_models import MaskFiller, TextClassifier, TextEncoder, TextModel
 from tf_transformer.functional.tensors import asserted
 from tf_transformer.models.bert import BertForQuestionAnswering, BertForTokenClassification
-from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, read_json
+from tf_transformer.models.bert.checkpoints.config_files import read_json
 from tf_transformer.models.bert.text_inputs import pad_segments, special_frame
+from tf_transformer.models.hugging_face.folders import BERTS, has_classes
 from tf_transformer.tokenizers.graph.texts import repair_utf8, selected, starts_where
 
 _LONGEST_WINDOW, _LONGEST_OVERLAP = 384, 128
@@ -340,7 +341,7 @@ class TokenClassifier(_SpanModel):
 
 
 def text_model_for(folder):
-    """The class here for the checkpoint of a BERT or a relative, by its head; None for others."""
+    """The class here for a published model by its head, unless it generates texts; or None."""
     file = Path(folder) / "config.json"
     content = read_json(file) if file.is_file() else {}
     names = content.get("architectures")
@@ -353,7 +354,11 @@ def text_model_for(folder):
         "Model": TextEncoder,
     }
     found = next((made for ending, made in kinds.items() if name.endswith(ending)), None)
-    return found if content.get("model_type") in ("bert", "albert", *RELATIVES) else None
+    if content.get("model_type") in BERTS:
+        return found
+    if has_classes(content):
+        return TextClassifier
+    return TextEncoder if file.with_name("modules.json").is_file() else None
 
 
 def _grouped(begins, rows, start, end):

@@ -12,7 +12,7 @@ from tf_transformer.layers.architecture import HasArchitecture
 from tf_transformer.layers.base_layer import TakesIds
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.feed_forwards import FlatDense
-from tf_transformer.models.base_model import BaseModel
+from tf_transformer.models.base_model import BaseModel, check_pad_id
 from tf_transformer.models.bert.bert import checked_inputs, dense_inputs
 from tf_transformer.models.bert.bert_config import BertConfig
 from tf_transformer.models.bert.sentence_encoder import pool_tokens
@@ -45,7 +45,7 @@ class PooledModel(TakesIds, HasArchitecture, BaseModel):
         float32 tensor (B, D) or (B, F).
 
     Raises:
-        ValueError: If the pooling is unknown; for the inputs see `Bert`.
+        ValueError: If the pooling is unknown or `pad_id` is no id; for the inputs see `Bert`.
 
     Example:
         >>> config = BertConfig(13, 8, 2, 2, 16, labels=("no", "yes"))
@@ -69,7 +69,9 @@ class PooledModel(TakesIds, HasArchitecture, BaseModel):
         super().__init__(**kwargs)
         check_choice("pooling", pooling, ("lasttoken", "mean", "cls"))
         self.config = config = BertConfig.of(config)
-        self.architecture, self.pad_id = architecture, pad_id
+        self.architecture = architecture
+        if pad_id is not None:
+            check_pad_id(pad_id, config.vocab_size)
         self._options = {"causal": causal, "pooling": pooling, "normalize": normalize}
         self._options |= {"dense": dense, "pad_id": pad_id}
         sizes = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads)

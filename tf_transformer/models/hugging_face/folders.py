@@ -51,6 +51,12 @@ _CLASSES = {
 _LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 
+def published_type(path):
+    """The `model_type` of a folder in Hugging Face's layout; None for other places."""
+    file = Path(path) / "config.json"
+    return read_json(file).get("model_type") if file.is_file() else None
+
+
 def load(path, *, ignored_fields=(), **changes):
     """Create a built model from a published one's folder.
 
@@ -95,9 +101,9 @@ def load(path, *, ignored_fields=(), **changes):
         return made.from_pretrained(path, ignored_fields=ignored_fields, **changes)
     if has_classes(content):
         labels = labels_of(content, file) or ("LABEL_0", "LABEL_1")  # the default there
-        head = {"labels": labels, "problem_type": content.get("problem_type"), **changes}
+        head = {"labels": labels, "problem_type": content.get("problem_type")}
         head |= {"pad_id": content.get("pad_token_id"), "pooling": "lasttoken", "normalize": False}
-        return _load_pooled(path, content, ignored_fields, **head)
+        return _load_pooled(path, content, ignored_fields, **head, **changes)
     family, arguments = _described_by(content, file, ignored_fields)
     return _load(path, family, arguments, family.model, {**arguments, **changes})
 
@@ -139,9 +145,8 @@ _ACTIVATIONS["torch.nn.modules.activation.Tanh"] = "tanh"
 
 def has_classes(content):
     """Whether a `config.json` describes a decoder with a head for classes."""
-    names = content.get("architectures") or [""]
-    is_decoder = content.get("model_type") in DECODERS
-    return is_decoder and f"{names[0]}".endswith("ForSequenceClassification")
+    name = f"{content.get('architectures')}"
+    return content.get("model_type") in DECODERS and "ForSequenceClassification" in name
 
 
 def _load_pooled(path, content, ignored_fields, dtype=None, **head):
