@@ -27,6 +27,7 @@ from tf_transformer.generation.decoding import (
 from tf_transformer.generation.generate import generate, start_texts
 from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert.checkpoints.config_files import read_json
+from tf_transformer.models.bert.text_inputs import read_framing_tokenizer
 from tf_transformer.models.hugging_face import TranslationTokenizer, generation_settings, load
 from tf_transformer.models.hugging_face.folders import FAMILIES
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
@@ -180,7 +181,7 @@ class TextGenerator(tf.Module):
         else:
             if given := [name for name, value in languages.items() if value is not None]:
                 raise ArgumentError(", ".join(given), "None for a decoder", "a language")
-            tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
+            tokenizer = read_framing_tokenizer(path)
         settings = generation_settings(path, **{**changes, "stop_strings": None})
         files = [path / name for name in ("generation_config.json", "config.json")]
         contents = [changes, *(read_json(file) for file in files if file.is_file())]

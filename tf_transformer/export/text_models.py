@@ -35,14 +35,18 @@ from tf_transformer.models.bert.checkpoints.config_files import (
 )
 from tf_transformer.models.bert.exits import check_thresholds
 from tf_transformer.models.bert.heads import answers_of
-from tf_transformer.models.bert.text_inputs import framed_inputs, read_tokenizer, text_inputs
+from tf_transformer.models.bert.text_inputs import (
+    framed_inputs,
+    read_framing_tokenizer,
+    read_tokenizer,
+    text_inputs,
+)
 from tf_transformer.models.hugging_face.folders import (
     FAMILIES,
     load,
     load_sentence_encoder,
     published_type,
 )
-from tf_transformer.tokenizers import GraphTokenizer
 
 INPUT_SPECS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name in INPUTS}
 
@@ -91,8 +95,8 @@ class TextModel(tf.Module):
             settings: arguments of the class.
         """
         if published_type(path) in FAMILIES:
-            tokenizer = GraphTokenizer.from_file(Path(path) / "tokenizer.json")
-            return cls(load(path, ignored_fields=ignored_fields), tokenizer, **settings)
+            model = load(path, ignored_fields=ignored_fields)
+            return cls(model, read_framing_tokenizer(path), **settings)
         model = cls.head.from_pretrained(path, ignored_fields=ignored_fields, unpad=unpad)
         return cls(model, read_tokenizer(path), **settings)
 
@@ -169,7 +173,7 @@ class TextEncoder(TextModel):
             if others := sorted(changes.keys() - own):
                 raise ArgumentError(", ".join(others), "none for a decoder or T5", "some")
             model = load_sentence_encoder(path, **changes)
-            tokenizer = GraphTokenizer.from_file(Path(path) / "tokenizer.json")
+            tokenizer = read_framing_tokenizer(path)
         else:
             model = SentenceEncoder.from_pretrained(path, **{"unpad": True, **changes})
             tokenizer = read_tokenizer(path)
@@ -228,8 +232,8 @@ class TextClassifier(TextModel):
     label), or the numbers of a "regression". `label` is the label with the largest.
 
     Args:
-        model: a built `BertForSequenceClassification`, or `PooledModel` with labels, as `load` makes
-            of a decoder with a head for classes; or `StoredWeights` of one.
+        model: a built `BertForSequenceClassification`, or `PooledModel` with labels, as `load`
+            makes of a decoder with a head for classes; or `StoredWeights` of one.
         tokenizer, max_length, jit_compile: see `TextEncoder`.
 
     Raises:

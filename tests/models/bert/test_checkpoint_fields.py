@@ -14,6 +14,7 @@ from tf_transformer import TextEncoder, bert
 from tf_transformer.export.text_models import read_text_settings
 from tf_transformer.models.bert.checkpoints.config_files import (
     CONFIG,
+    DENSE,
     POOLING,
     RELATIVES,
     SENTENCE_BERT,
@@ -34,6 +35,7 @@ TABLES = {
     "`tokenizer_config.json`": TOKENIZER,
     "`sentence_bert_config.json`": SENTENCE_BERT,
     "`1_Pooling/config.json`": POOLING,
+    "`2_Dense/config.json`": DENSE,
 }
 SIZES = {
     "vocab_size": 29,

@@ -58,6 +58,20 @@ def read_tokenizer(folder, lowercase=None):
     return GraphTokenizer.from_file(path) if path.is_file() else GraphTokenizer.of(file)
 
 
+def read_framing_tokenizer(folder):
+    """Read `tokenizer.json`, whose special tokens must be those of `tokenizer_config.json`."""
+    tokenizer = GraphTokenizer.from_file(Path(folder) / "tokenizer.json")
+    path = Path(folder) / "tokenizer_config.json"
+    settings = read_json(path) if path.is_file() else {}
+    ids = [number for number, _ in tokenizer.frame()] or [None]
+    for name, number in (("add_bos_token", ids[0]), ("add_eos_token", ids[-1])):
+        if settings.get(name) not in (None, number is not None):
+            expected = f"{number is not None} in {path}, as in tokenizer.json"
+            got, remedy = settings[name], "Save the tokenizer again: its tokenizer.json is older."
+            raise ArgumentError(name, expected, got, remedy)
+    return tokenizer
+
+
 def read_tokenizer_file(folder, lowercase=None):
     """Read the vocabulary of a checkpoint folder, as a `TokenizerFile`; see `read_tokenizer`."""
     path, vocabulary = Path(folder) / "tokenizer_config.json", Path(folder) / "vocab.txt"

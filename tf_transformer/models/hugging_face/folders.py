@@ -20,6 +20,7 @@ from tf_transformer.models.bert.checkpoints.config_files import (
     DENSE,
     RELATIVES,
     check_fields,
+    label_fields,
     labels_of,
     read_json,
 )
@@ -149,27 +150,31 @@ def has_classes(content):
     return content.get("model_type") in DECODERS and "ForSequenceClassification" in name
 
 
-def _load_pooled(path, content, ignored_fields, dtype=None, **head):
+def _load_pooled(path, content, ignored_fields, **head):
     """Load a `PooledModel` with the stack of a decoder, or the encoder of a T5."""
     if content["model_type"] not in (*DECODERS, "t5", "mt5"):
-        raise ArgumentError("model_type", "a decoder or T5", content["model_type"], place=path)
+        raise ArgumentError("model_type", f"a decoder or T5 in {path}", content["model_type"])
     causal = content["model_type"] in DECODERS
     if not causal:
         content = {**content, "is_encoder_decoder": True}  # false for the encoder alone
     family, arguments = _described_by(content, Path(path) / "config.json", ignored_fields)
-    config = bert.BertConfig(
-        vocab_size=arguments["vocab_size" if causal else "input_vocab_size"],
-        hidden_size=arguments["d_model"],
-        num_hidden_layers=arguments["num_layers"] if causal else content["num_layers"],
-        num_attention_heads=arguments["num_heads"],
-        intermediate_size=arguments["dff"],
-        max_position_embeddings=arguments["max_position" if causal else "pe_input"],
-        hidden_dropout_prob=head.pop("rate", arguments["rate"]),
-        labels=head.pop("labels", ()),
-        problem_type=head.pop("problem_type", None),
-    )
-    options = {"architecture": arguments["architecture"], "causal": causal, "dtype": dtype, **head}
-    return _load(path, _pooled(family), arguments, PooledModel, {"config": config, **options})
+    sizes = arguments
+    if not causal:
+        sizes = {**arguments, "num_layers": int(np.ravel(arguments["num_layers"])[0])}
+        sizes |= {"vocab_size": sizes["input_vocab_size"], "max_position": sizes["pe_input"]}
+    fields = {there: sizes[here] for here, there in _OF_CONFIG.items()}
+    own = {field.name for field in dataclasses.fields(bert.BertConfig)} & head.keys()
+    config = bert.BertConfig(**fields, **{name: head.pop(name) for name in own})
+    head |= {"architecture": arguments["architecture"], "causal": causal}
+    return _load(path, _pooled(family), arguments, PooledModel, {"config": config, **head})
+
+
+# Arguments of a `LanguageModel` -> fields of the config of a `PooledModel`.
+_OF_CONFIG = {
+    **{"num_layers": "num_hidden_layers", "d_model": "hidden_size", "dff": "intermediate_size"},
+    **{"num_heads": "num_attention_heads", "vocab_size": "vocab_size"},
+    **{"max_position": "max_position_embeddings", "rate": "hidden_dropout_prob"},
+}
 
 
 def _pooled(family):
@@ -178,7 +183,11 @@ def _pooled(family):
     names = [row for row in family.names if row[0] != head[0]]
     copies = {name: of for name, of in family.copies.items() if name != "lm_head.weight"}
     left_over = rf"{family.left_over}|(lm_head|score)\.weight|decoder\..*"
-    return family._replace(names=(*names, head), copies=copies, left_over=left_over)
+    published_as = re.sub(
+        "LMHeadModel|ForCausalLM", "ForSequenceClassification", family.published_as
+    )
+    options = {"published_as": published_as, "left_over": left_over}
+    return family._replace(names=(*names, head), copies=copies, **options)
 
 
 def _described_by(content, file, ignored_fields):
@@ -248,8 +257,8 @@ def save_pretrained(model, folder, tokenizer_from=None):
     """Write a model into a folder in which `transformers` loads the same model.
 
     Args:
-        model: `LanguageModel` or `Transformer` with the architecture of a published one; or a model
-            of `tf_transformer.bert`, see its `save_pretrained`.
+        model: `LanguageModel`, `Transformer` or `PooledModel` with labels, with the architecture of
+            a published one; or a model of `tf_transformer.bert`, see its `save_pretrained`.
         folder: str or Path; a model there is replaced.
         tokenizer_from: str or Path, the folder that the model came from: its vocabulary and
             `generation_config.json` are copied, and the ids of special tokens in its `config.json`;
@@ -277,8 +286,10 @@ def save_pretrained(model, folder, tokenizer_from=None):
     if hasattr(model, "save_pretrained"):
         model.save_pretrained(folder, tokenizer_from)
         return
-    if not isinstance(model, LanguageModel | Transformer):
-        expected = "a LanguageModel, a Transformer or a model of tf_transformer.bert"
+    is_pooled = isinstance(model, PooledModel) and bool(model.config.labels)
+    if not isinstance(model, LanguageModel | Transformer) and not is_pooled:
+        expected = "a LanguageModel, a Transformer, a PooledModel with labels or a model of "
+        expected += "tf_transformer.bert"
         raise ArgumentError("model", expected, type(model).__name__)
     if not model.built:
         model.build()
@@ -291,6 +302,9 @@ def save_pretrained(model, folder, tokenizer_from=None):
     published = read_json(published) if published.is_file() else {}
     model_type, fields = described(model, arguments, published.get("model_type"))
     family = FAMILIES[model_type]
+    if is_pooled:
+        family = _pooled(family)
+        fields |= label_fields(model.config.labels) | {"problem_type": model.config.problem_type}
     # An id that is None here, such as that of padding which is also an end, is the source's.
     fields = {k: v for k, v in fields.items() if v is not None or not k.endswith("_token_id")}
     config = {name: value for name, value in published.items() if name.endswith("_token_id")}
@@ -310,7 +324,11 @@ def save_pretrained(model, folder, tokenizer_from=None):
 def arguments_of(model):
     """The arguments of a model, with its architecture as an object."""
     config = model.get_config()
-    arguments = {name: config[name] for name in model._arguments}
+    if isinstance(model, PooledModel):
+        arguments = {here: config["config"][there] for here, there in _OF_CONFIG.items()}
+        arguments |= {"share_embeddings": True, "pad_id": config["pad_id"]}
+    else:
+        arguments = {name: config[name] for name in model._arguments}
     return {**arguments, "architecture": model.architecture or Architecture()}
 
 
@@ -319,7 +337,8 @@ def described(model, arguments, preferred=None):
     is_pruned = model.get_config().get("layer_sizes") is not None
     for model_type in sorted(FAMILIES, key=lambda name: name != preferred):
         family = FAMILIES[model_type]
-        if is_pruned or not isinstance(model, family.model):
+        is_pooled = isinstance(model, PooledModel) and model_type in DECODERS
+        if is_pruned or not (is_pooled or isinstance(model, family.model)):
             continue
         try:
             fields = family.write(arguments)

@@ -189,7 +189,8 @@ embedding_dimension word_embedding_dimension | harmless | the weights have this 
 
 # The config.json of a Dense of sentence-transformers.
 DENSE = read_table("""
-in_features out_features bias activation_function | used | its size, and what follows it
+in_features out_features bias activation_function |
+    used | its size, and what follows it: nothing or tanh
 module_input_name module_output_name | ["sentence_embedding"] | layers on tokens
 """)
 
@@ -327,9 +328,7 @@ def config_file(config, model_name, architecture=None):
     labels = fields.pop("labels")
     if config.pooler_activation in ("tanh", None):
         fields.pop("pooler_activation", None)  # readers assume it, or infer it from the weights
-    if labels:
-        fields["id2label"] = {str(n): label for n, label in enumerate(labels)}
-        fields["label2id"] = {label: n for n, label in enumerate(labels)}
+    fields |= label_fields(labels) if labels else {}
     model_type = model_type_of(config, architecture)
     groups, width = config.num_hidden_groups, config.embedding_size
     if model_type == "electra":
@@ -371,6 +370,12 @@ def model_type_of(config, architecture=None):
     if config.family is not None:
         return config.family
     return "albert" if config.num_hidden_groups and config.embedding_size else "bert"
+
+
+def label_fields(labels):
+    """The fields with the names of the classes."""
+    ids = {label: n for n, label in enumerate(labels)}
+    return {"id2label": {str(n): label for label, n in ids.items()}, "label2id": ids}
 
 
 def labels_of(content, path):
