@@ -155,8 +155,9 @@ def test_no_texts(without_tracing):
     assert [value.shape for value in found.values()] == [(0,)] * 4
     found = QuestionAnswerer(model, tokenizer).answers(*[tf.constant([], tf.string)] * 2, 3)
     assert [value.shape for value in found.values()] == [(0, 3)] * 4
-    with pytest.raises(ArgumentError, match="top_k: expected at least 1, got less"):
-        QuestionAnswerer(model, tokenizer).answers(["who"], ["Tom"], 0)
+    for top_k in (0, 1001):
+        with pytest.raises(ArgumentError, match="top_k: expected 1 to 1000, got another number"):
+            QuestionAnswerer(model, tokenizer).answers(["who"], ["Tom"], top_k)
     model, tokenizer, _ = loaded("bert", "tagger")
     tagger = TokenClassifier(model, tokenizer)
     for texts in (tf.constant([], tf.string), tf.constant([""])):

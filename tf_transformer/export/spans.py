@@ -20,6 +20,7 @@ from tf_transformer.models.bert.text_inputs import pad_segments, special_frame
 from tf_transformer.models.hugging_face.folders import BERTS, has_classes
 from tf_transformer.tokenizers.graph.texts import repair_utf8, selected, starts_where
 
+MOST_ANSWERS = 1000
 _LONGEST_WINDOW, _LONGEST_OVERLAP = 384, 128
 
 
@@ -130,7 +131,8 @@ class QuestionAnswerer(_SpanModel):
         "" and 0 where there are fewer. As in transformers, further answers change scores: of each
         window, 2 top_k + 10 candidates count.
         """
-        top_k = asserted(top_k, top_k >= 1, "top_k", "at least 1", "less")
+        holds, expected = (top_k >= 1) & (top_k <= MOST_ANSWERS), f"1 to {MOST_ANSWERS}"
+        top_k = asserted(top_k, holds, "top_k", expected, "another number")
         size = tf.size(question)
         located = self.tokenizer.locate(tf.concat([question, context], axis=0))
         asked, (ids, offsets, words) = located[0][:size], (x[size:] for x in located)
