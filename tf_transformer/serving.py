@@ -449,10 +449,8 @@ def create_app(task, limits=None):
                 options = _options(task, limits, request)
                 if request.stream:
                     return await streams.response(request.texts, options)
-                seeds = ((options["seed"] + n) % 2**31 for n in range(len(request.texts)))
-                items = [
-                    (x, {**options, "seed": n}) for n, x in zip(seeds, request.texts, strict=True)
-                ]
+                seed, numbered = options["seed"], enumerate(request.texts)
+                items = [(x, options | {"seed": (seed + n) % 2**31}) for n, x in numbered]
             elif task.name in ("answer", "fill"):
                 items = _with_top_k(request)
             else:
