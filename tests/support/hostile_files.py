@@ -387,7 +387,7 @@ def _pooling(folder):
 
 def _read_sides(folder):
     read_pooling(folder)
-    read_text_settings(folder)
+    read_text_settings(folder, 11)
 
 
 HISTORY = "epoch,loss,val_loss,accuracy,val_accuracy\n0,2.0,2.5,0.1,0.1\n1,1.5,2.0,0.2,0.2\n"
