@@ -26,7 +26,7 @@ _HOMES = {
         "RMSNorm RotaryPositions ShawPositions SinusoidalPositions T5Positions TokenEmbedding "
         "point_wise_feed_forward_network recompute_layers"
     ),
-    "models": "LanguageModel Transformer with_vocab_size",
+    "models": "LanguageModel PooledModel Transformer with_vocab_size",
     "models.hugging_face": (
         "TranslationTokenizer add_adapters generation_settings load load_adapters merge_adapters "
         "save_adapters save_pretrained"

@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from tf_transformer import __version__
 from tf_transformer.errors import ArgumentError, message_of_graph
 from tf_transformer.export.saving import load_saved_model
-from tf_transformer.export.spans import text_model_for
+from tf_transformer.export.spans import MOST_ANSWERS, text_model_for
 from tf_transformer.export.text_generator import ALL, TextGenerator, stream_text
 from tf_transformer.export.translation.translate_texts import translate_texts
 from tf_transformer.export.translation.translator import cores
@@ -212,7 +212,7 @@ class Task:
 
     def __call__(self, texts):
         """Compute the results of some texts; to generate, of `(text, options)`, see `generate`; to
-        answer, of `(question, context)`; to fill, of `(text, top_k)`.
+        answer, of `(question, context)`, perhaps with `top_k`; to fill, of `(text, top_k)`.
         """
         if self.name == "translate":
             found = translate_texts(self._model, texts, beam=self._beam)
@@ -230,28 +230,37 @@ class Task:
             if self.name == "generate":
                 return self._generate(texts)
             if self.name == "answer":
-                return _records(self._model.answer(*map(list, zip(*texts, strict=True))))
+                return _by_kind(texts, [request[2:] for request in texts], self._answer)
             texts, counts = zip(*texts, strict=True)
             found = _records(self._model.fill(list(texts), max(counts)))
         rows = [_records({"token": x["tokens"], "score": x["scores"]}) for x in found]
         return [{"fillings": row[:count]} for row, count in zip(rows, counts, strict=True)]
 
+    def _answer(self, requests):
+        """Answer questions, all with the same `top_k`, if any."""
+        questions, contexts, *counts = map(list, zip(*requests, strict=True))
+        if not counts:
+            return _records(self._model.answer(questions, contexts))
+        rows = map(_records, _records(self._model.answers(questions, contexts, counts[0][0])))
+        return [{"answers": [one for one in row if one["score"]]} for row in rows]
+
     def _generate(self, requests):
         """Continue texts; those with equal options together, samples alone."""
-        settings, places = json.loads(self._model.settings.numpy()), {}
-        for place, (_, options) in enumerate(requests):
+        samples = json.loads(self._model.settings.numpy())["sampling"] is not None
+        kinds = [
             # A sample depends on its place in a batch.
-            alone = options.keys() & _CHANCE.keys() or settings["sampling"] is not None
-            key = place if alone else json.dumps([options["max_new_tokens"], options["stop"]])
-            places.setdefault(key, []).append(place)
-        results = [None] * len(requests)
-        for group in places.values():
-            options = requests[group[0]][1]
+            place
+            if samples or options.keys() & _CHANCE.keys()
+            else (options["max_new_tokens"], *options["stop"])
+            for place, (_, options) in enumerate(requests)
+        ]
+
+        def continued(group):
+            texts, [options, *_] = zip(*group, strict=True)
             call = self._model.sample if options.keys() & _CHANCE.keys() else self._model.generate
-            texts = call([requests[place][0] for place in group], **options)
-            for place, result in zip(group, _records({"continuation": texts}), strict=True):
-                results[place] = result
-        return results
+            return _records({"continuation": call(texts, **options)})
+
+        return _by_kind(requests, kinds, continued)
 
     def stream(self, text, options):
         """Return a generator of the pieces of a continuation, see `stream_text`."""
@@ -263,6 +272,15 @@ class Task:
         settings = json.loads(self._model.settings.numpy())
         own = settings["max_new_tokens"] or (most + 1 if settings["max_length"] else 20)
         return given or (most if own > most else 0)
+
+
+def _by_kind(requests, kinds, compute):
+    """Compute requests, those of one kind together; the results in their order."""
+    results = {}
+    for kind in dict.fromkeys(kinds):
+        places = [place for place, other in enumerate(kinds) if other == kind]
+        results |= zip(places, compute([requests[place] for place in places]), strict=True)
+    return [results[place] for place in range(len(requests))]
 
 
 def _records(columns):
@@ -319,18 +337,14 @@ def _options(task, limits, request):
     return {"max_new_tokens": most, "stop": request.stop, "seed": seed, **chance}
 
 
-def _pairs(request):
-    """The questions of a request to /answer with their contexts."""
-    if len(request.questions) != len(request.contexts):
-        got = f"{len(request.questions)} and {len(request.contexts)}"
+def _with_top_k(request):
+    """Each text of a request, or each question with its context, and `top_k`, if it is given."""
+    *fields, top_k = dict(request).values()
+    further = () if top_k is None else (top_k,)
+    if len({len(texts) for texts in fields}) > 1:
+        got = " and ".join(f"{len(texts)}" for texts in fields)
         raise Refused(f"questions, contexts: expected as many of both, got {got}.")
-    return [*zip(request.questions, request.contexts, strict=True)]
-
-
-def _one_by_one(texts, options):
-    """Each text with the options, and a seed of its own."""
-    seeds = ((options["seed"] + number) % 2**31 for number in range(len(texts)))
-    return [(text, {**options, "seed": seed}) for text, seed in zip(texts, seeds, strict=True)]
+    return [(*row, *further) for row in zip(*fields, strict=True)]
 
 
 class Streams:
@@ -357,15 +371,14 @@ class Streams:
         self._pool.shutdown()
 
     async def _events(self, pieces, event):
-        while "piece" in event:
-            yield _event(event)
+        while event:
+            yield f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
             try:
-                event = await self._next(pieces)
+                event = await self._next(pieces) if "piece" in event else None
             except Refused as error:
                 event = {"error": str(error)}
             except Exception as error:
                 event = {"error": f"{type(error).__name__} in the model."}
-        yield _event(event)
 
     async def _next(self, pieces):
         """The next piece, or why the text ends."""
@@ -379,21 +392,17 @@ class Streams:
         return await asyncio.get_running_loop().run_in_executor(self._pool, compute)
 
 
-def _event(content):
-    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
-
-
 def create_app(task, limits=None):
     """Create the web application of a model, a `fastapi.FastAPI`, for any ASGI server.
 
     POST /translate, /classify, /embed, /fill or /tag with `{"texts": [...]}` returns
-    `{"results": [...]}`, one for each text; /answer takes `questions` and `contexts` instead. /fill
-    also takes `top_k`; /generate takes `max_new_tokens`, `stop`, `seed`, `temperature`, `top_k`,
-    `top_p` and, for one text, `stream`, which returns server-sent events. GET /healthz reports
-    whether the server is up, /metrics its counters in the Prometheus format, /docs and
-    /openapi.json what it accepts. A refused request gets `{"error": "..."}` with 400 (not JSON, or
-    texts that the model refuses), 413 (too large), 422 (other content) or 503 (overloaded, with
-    Retry-After).
+    `{"results": [...]}`, one for each text; /answer takes `questions` and `contexts` instead. Both
+    /fill and /answer also take `top_k`; /generate takes `max_new_tokens`, `stop`, `seed`,
+    `temperature`, `top_k`, `top_p` and, for one text, `stream`, which returns server-sent events.
+    GET /healthz reports whether the server is up, /metrics its counters in the Prometheus format,
+    /docs and /openapi.json what it accepts. A refused request gets `{"error": "..."}` with 400 (not
+    JSON, or texts that the model refuses), 413 (too large), 422 (other content) or 503 (overloaded,
+    with Retry-After).
 
     Args:
         task: `Task`, or another function of a list of strings with `name` and `threads`.
@@ -425,32 +434,32 @@ def create_app(task, limits=None):
     app = fastapi.FastAPI(title=title, version=__version__, lifespan=lifespan)
     text = Annotated[str, pydantic.Field(max_length=limits.most_characters)]
     texts = Annotated[list[text], pydantic.Field(min_length=1, max_length=limits.most_texts)]
+    several = Annotated[int, pydantic.Field(ge=1, le=MOST_ANSWERS)] | None
     fields = {"generate": _generation_fields(limits), "fill": {"top_k": (_CHANCE["top_k"], 5)}}
-    fields = fields.get(task.name, {})
+    fields["answer"] = {"top_k": (several, None)}
     names = ("questions", "contexts") if task.name == "answer" else ("texts",)
-    fields |= dict.fromkeys(names, (texts, ...))
+    fields = dict.fromkeys(names, (texts, ...)) | fields.get(task.name, {})
     body = pydantic.create_model("Texts", **fields)
     answer = pydantic.create_model("Results", results=(list[dict], ...))
 
     @app.post(f"/{task.name}", response_model=answer)
     async def compute(request: body):
         try:
-            if task.name == "answer":
-                return {"results": await batcher(_pairs(request))}
-            if task.name == "fill":
-                return {"results": await batcher([(x, request.top_k) for x in request.texts])}
-            if task.name != "generate":
-                return {"results": await batcher(request.texts)}
-            options = _options(task, limits, request)
-            if request.stream:
-                return await streams.response(request.texts, options)
-            return {"results": await batcher(_one_by_one(request.texts, options))}
+            if task.name == "generate":
+                options = _options(task, limits, request)
+                if request.stream:
+                    return await streams.response(request.texts, options)
+                seed, numbered = options["seed"], enumerate(request.texts)
+                items = [(x, options | {"seed": (seed + n) % 2**31}) for n, x in numbered]
+            elif task.name in ("answer", "fill"):
+                items = _with_top_k(request)
+            else:
+                items = request.texts
+            return {"results": await batcher(items)}
         except Overloaded as error:
             raise HTTPException(503, str(error), {"Retry-After": "1"}) from error
-        except Refused as error:
-            raise HTTPException(400, str(error)) from error
-        except ArgumentError as error:
-            if error.argument != "texts":  # the server's error: do not reveal its files
+        except (Refused, ArgumentError) as error:
+            if getattr(error, "argument", "texts") != "texts":  # ours: do not reveal its files
                 raise
             raise HTTPException(400, str(error)) from error
 

@@ -88,6 +88,37 @@ def test_answers_of_the_pipeline(without_tracing, kind, number):
 
 @pytest.mark.one_of(3)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", range(3))
+def test_several_answers_of_the_pipeline(without_tracing, kind, number):
+    reader, texts, rows = reader_of(kind, number)
+    best = json.loads((VECTORS / kind / "reader" / "best.json").read_text("utf-8"))
+    best = best[number * len(rows) : (number + 1) * len(rows)]
+    assert [row["context"] for row in best] == [row["context"] for row in rows]
+    top_k = best[0]["top_k"]
+    found = {name: x.numpy() for name, x in reader.answers(**texts, top_k=top_k).items()}
+    assert {x.shape for x in found.values()} == {(len(rows), top_k)}
+    for place, row in enumerate(best):
+        size = len(row["answers"])
+        check_answers(
+            {name: tf.constant(x[place, :size]) for name, x in found.items()}, row["answers"]
+        )
+        assert not any(np.any(x[place, size:]) for x in found.values())
+
+
+def test_equal_scores_keep_their_order(without_tracing):
+    model, tokenizer, _ = loaded("bert", "reader")
+    model = bert.BertForQuestionAnswering(model.config)  # all scores are equal: no kernels
+    model.build()
+    for weight in model.weights[-2:]:
+        weight.assign(tf.zeros_like(weight))
+    reader = QuestionAnswerer(model, tokenizer, max_answer_length=1)
+    found = reader.answers(["what"], ["tom ann paris"], 4)
+    assert found["answer"].numpy().tolist() == [[b"tom", b"ann", b"paris", b""]]
+    assert len(set(found["score"][0, :3].numpy().tolist())) == 1
+
+
+@pytest.mark.one_of(3)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", range(5))
 def test_entities_of_the_pipeline(without_tracing, kind, number):
     tagger, texts, expected = tagger_of(kind, number)
@@ -101,8 +132,10 @@ def test_a_saved_reader(tmp_path, jit_compile):
     reader, texts, rows = reader_of("roberta", 1, jit_compile=jit_compile)
     reader.save(tmp_path / "model")
     assert not (tmp_path / "model" / "assets.extra").exists()  # warm-up data of texts alone
-    call = load_saved_model(tmp_path / "model").signatures["serving_default"]
-    check_answers(call(**texts), rows)
+    calls = load_saved_model(tmp_path / "model").signatures
+    check_answers(calls["serving_default"](**texts), rows)
+    several = calls["answers"](**texts, top_k=tf.constant(3))
+    assert {x.shape for x in several.values()} == {(len(rows), 3)}
 
 
 @pytest.mark.slow
@@ -120,6 +153,11 @@ def test_no_texts(without_tracing):
     model, tokenizer, _ = loaded("bert", "reader")
     found = QuestionAnswerer(model, tokenizer).answer(*[tf.constant([], tf.string)] * 2)
     assert [value.shape for value in found.values()] == [(0,)] * 4
+    found = QuestionAnswerer(model, tokenizer).answers(*[tf.constant([], tf.string)] * 2, 3)
+    assert [value.shape for value in found.values()] == [(0, 3)] * 4
+    for top_k in (0, 1001):
+        with pytest.raises(ArgumentError, match="top_k: expected 1 to 1000, got another number"):
+            QuestionAnswerer(model, tokenizer).answers(["who"], ["Tom"], top_k)
     model, tokenizer, _ = loaded("bert", "tagger")
     tagger = TokenClassifier(model, tokenizer)
     for texts in (tf.constant([], tf.string), tf.constant([""])):

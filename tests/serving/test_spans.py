@@ -46,6 +46,17 @@ def test_answers():
         for result, row in zip(results, short, strict=True):
             assert result.pop("score") == pytest.approx(row["score"], rel=1e-4)
             assert result == {name: row[name] for name in ("answer", "start", "end")}
+        asked = {"questions": questions[:1], "contexts": contexts[:1]}
+        both = [client.post("/answer", json={**asked, "top_k": n}).json() for n in (1, 3)]
+        one, several = (result["results"][0]["answers"] for result in both)
+        assert one[0].pop("score") == pytest.approx(short[0]["score"], rel=1e-4)
+        assert one == results[:1]
+        best = json.loads((VECTORS / "reader" / "best.json").read_text("utf-8"))
+        [best] = [
+            row for row in best[:15] if [[row["question"]], [row["context"]]] == [*asked.values()]
+        ]
+        assert [row["answer"] for row in several] == [row["answer"] for row in best["answers"]]
+        assert client.post("/answer", json={**asked, "top_k": 0}).status_code == 422
         answer = post(["who", "what"], ["Tom"])
         assert answer.status_code == 400
         message = "questions, contexts: expected as many of both, got 2 and 1."

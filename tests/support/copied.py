@@ -12,7 +12,7 @@ import tensorflow as tf
 from layer_cases import CASES, SELF_LENGTHS, D, F, N, encoder_call, floats, ids
 from layer_harness import Case
 
-from tf_transformer import bert, layers, training
+from tf_transformer import PooledModel, bert, layers, training
 from tf_transformer.compression import Distiller
 from tf_transformer.tokenizers import (
     BPETokenizer,
@@ -116,6 +116,11 @@ MODELS = {
     "BertWithExits": of_texts(lambda **kwargs: bert.BertWithExits(DEEP, **kwargs)),
     "ElectraForPreTraining": of_texts(
         lambda **kwargs: bert.ElectraForPreTraining(ELECTRA, **kwargs)
+    ),
+    "PooledModel": of_texts(
+        lambda **kwargs: PooledModel(
+            dataclasses.replace(CONFIG, labels=()), dense=(5, "tanh", True), **kwargs
+        )
     ),
     "TwoTowers": Case(
         lambda **kwargs: bert.TwoTowers(bert.SentenceEncoder(CONFIG, **kwargs), **kwargs),

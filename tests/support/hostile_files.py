@@ -155,7 +155,7 @@ def _read_weights(folder):
 
 def _read_sides(folder):
     read_pooling(folder)
-    read_text_settings(folder)
+    read_text_settings(folder, 11)
 
 
 def _draw(folder):

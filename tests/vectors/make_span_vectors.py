@@ -116,6 +116,22 @@ def answers(model, tokenizer):
         yield {"settings": settings, "answers": found}
 
 
+def best_answers(model, tokenizer):
+    """Several answers to each question; those without probability depend on NumPy's sorting."""
+    pipeline = transformers.pipeline("question-answering", model=model, tokenizer=tokenizer)
+    for settings, top_k in zip(SETTINGS, (3, 20, 7), strict=True):
+        for question, context in itertools.product(QUESTIONS, CONTEXTS):
+            found = pipeline(question=question, context=context, top_k=top_k, **settings)
+            found = [row for row in (found if isinstance(found, list) else [found]) if row["score"]]
+            texts = {"question": question, "context": context}
+            yield {"settings": settings, "top_k": top_k, **texts, "answers": found}
+
+
+def write_best_answers(folder, model, tokenizer):
+    lines = (json.dumps(case, ensure_ascii=False) for case in best_answers(model, tokenizer))
+    (folder / "best.json").write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+
+
 def entities(model, tokenizer):
     texts = [*CONTEXTS, ""]
     for strategy in ("none", "simple", "first", "average", "max"):
@@ -153,6 +169,8 @@ def write(folder, kind, ending, tokenizer, cases, **settings):
     model.save_pretrained(folder)
     text = json.dumps([*cases(model, tokenizer)], indent=1, ensure_ascii=False)
     (folder / "cases.json").write_text(text + "\n", encoding="utf-8")
+    if cases is answers:
+        write_best_answers(folder, model, tokenizer)
     for file in folder.iterdir():  # the same as in tokenizer.json
         if file.name in ("merges.txt", "vocab.json", "vocab.txt", "special_tokens_map.json"):
             file.unlink()

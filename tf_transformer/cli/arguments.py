@@ -83,13 +83,11 @@ def model_path(folder):
 
 def is_published(folder):
     """Whether a folder has a published decoder or translator in Hugging Face's layout."""
-    config = folder and Path(folder) / "config.json"
-    if not config or not config.is_file():
-        return False
-    from tf_transformer.models.bert.checkpoints.config_files import read_json
-    from tf_transformer.models.hugging_face.folders import FAMILIES
+    if not folder or not (Path(folder) / "config.json").is_file():
+        return False  # without importing TensorFlow
+    from tf_transformer.models.hugging_face.folders import FAMILIES, published_type
 
-    return read_json(config).get("model_type") in FAMILIES
+    return published_type(folder) in FAMILIES
 
 
 LANGUAGES = ("source_language", "target_language")  # of a published translator

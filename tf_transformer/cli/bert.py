@@ -285,7 +285,7 @@ def _train_pairs(options):
     keras.utils.set_random_seed(settings.seed)
     encoder = SentenceEncoder.from_pretrained(options.model, unpad=True, normalize=True)
     tokenizer = read_tokenizer(options.model)
-    longest, lowercase = read_text_settings(options.model)
+    longest, lowercase = read_text_settings(options.model, encoder.config.max_length)
     exported = TextEncoder(encoder, tokenizer, longest, lowercase)
     if lowercase:
         train = [(query.lower(), document.lower()) for query, document in train]
@@ -352,7 +352,10 @@ def _add_encoder_arguments(parser):
     text = "a checkpoint with its vocabulary, or a SavedModel from TextEncoder, or the output of "
     text += "litert"
     add("--model", metavar="FOLDER", required=True, help=text)
-    add("--pooling", help="mean, cls or pooler (default: the one in the folder, or mean)")
+    text = (
+        "mean, cls, lasttoken, or pooler for BERT (default: the one in the folder; for BERT, mean)"
+    )
+    add("--pooling", help=text)
     activation = "for checkpoints that do not name it: tanh (default) or linear (SimBERT)"
     add("--pooler-activation", help=activation)
 
@@ -387,7 +390,7 @@ def _embed(options):
         if options.output:
             stream = stack.enter_context(replacing(options.output))
             stream = stack.enter_context(open(stream, "wb"))
-        write_vectors(stream, parts, encode([""]).shape[1])
+        write_vectors(stream, parts, encode(["a"]).shape[1])
         stream.flush()
 
 

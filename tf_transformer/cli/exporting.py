@@ -315,12 +315,12 @@ def _of_bert(folder):
     kinds = {"BertForSequenceClassification": classifier, "BertModel": bert.SentenceEncoder}
     remedy = "Other heads and early exit have no form for LiteRT."
     check(name in kinds, "folder", "a classifier or an encoder", f"{name} in {folder}", remedy)
-    kind = kinds[name]
-    longest, lowercase = read_text_settings(folder)
-    if kind is classifier and result.is_file():
+    model = kinds[name].from_pretrained(folder)
+    longest, lowercase = read_text_settings(folder, model.config.max_length)
+    if kinds[name] is classifier and result.is_file():
         longest = read_json(result)["settings"]["max_length"]
     settings = {"max_length": longest, "lowercase": lowercase}
-    return kind.from_pretrained(folder), read_tokenizer_file(folder), settings
+    return model, read_tokenizer_file(folder), settings
 
 
 def _lines(path):

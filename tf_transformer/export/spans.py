@@ -15,10 +15,12 @@ from tf_transformer.export.saving import TEXTS
 from tf_transformer.export.text_models import MaskFiller, TextClassifier, TextEncoder, TextModel
 from tf_transformer.functional.tensors import asserted
 from tf_transformer.models.bert import BertForQuestionAnswering, BertForTokenClassification
-from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, read_json
+from tf_transformer.models.bert.checkpoints.config_files import read_json
 from tf_transformer.models.bert.text_inputs import pad_segments, special_frame
+from tf_transformer.models.hugging_face.folders import BERTS, has_classes
 from tf_transformer.tokenizers.graph.texts import repair_utf8, selected, starts_where
 
+MOST_ANSWERS = 1000
 _LONGEST_WINDOW, _LONGEST_OVERLAP = 384, 128
 
 
@@ -48,7 +50,7 @@ class QuestionAnswerer(_SpanModel):
     Scores are those of the pipeline "question-answering" of transformers 4: the probability of the
     first token times that of the last one, by softmaxes over the tokens of the context and the
     first special token; equal texts among the best twelve candidates of each window add up. A long
-    context is cut into windows that overlap.
+    context is cut into windows that overlap. `answers` has the `top_k` best.
 
     Args:
         model: a built `BertForQuestionAnswering`, or `StoredWeights` of one.
@@ -110,7 +112,8 @@ class QuestionAnswerer(_SpanModel):
         self._max_answer_length, self._null_answers = max_answer_length, null_answers
         self._align_to_words = align_to_words
         names = ("question", "context")
-        specs = (tf.TensorSpec((None,), tf.string, name=name) for name in names)
+        specs = [tf.TensorSpec((None,), tf.string, name=name) for name in names]
+        self.answers = traced(self.answers, *specs, tf.TensorSpec((), tf.int32, name="top_k"))
         self.answer = traced(self.answer, *specs)
 
     def answer(self, question, context):
@@ -120,6 +123,16 @@ class QuestionAnswerer(_SpanModel):
         tf.errors.InvalidArgumentError if a question or a context has no tokens, a question is too
         long to leave room for a window, or the numbers of questions and contexts differ.
         """
+        return {name: x[:, 0] for name, x in self.answers(question, context, 1).items()}
+
+    def answers(self, question, context, top_k):
+        """As `answer`, but each (B, top_k): the best answers to each question, the best first.
+
+        "" and 0 where there are fewer. As in transformers, further answers change scores: of each
+        window, 2 top_k + 10 candidates count.
+        """
+        holds, expected = (top_k >= 1) & (top_k <= MOST_ANSWERS), f"1 to {MOST_ANSWERS}"
+        top_k = asserted(top_k, holds, "top_k", expected, "another number")
         size = tf.size(question)
         located = self.tokenizer.locate(tf.concat([question, context], axis=0))
         asked, (ids, offsets, words) = located[0][:size], (x[size:] for x in located)
@@ -134,7 +147,8 @@ class QuestionAnswerer(_SpanModel):
         start_scores, end_scores = (
             _probabilities(outputs[name], inside, first) for name in ("start_logits", "end_logits")
         )
-        score, first, last = self._candidates(start_scores[:, 1:], end_scores[:, 1:])  # (W, K)
+        scores = start_scores[:, 1:], end_scores[:, 1:]
+        score, first, last = self._candidates(*scores, top_k)  # (W, K)
         begin, end = begin[:, tf.newaxis], end[:, tf.newaxis]
         first, last = (tf.minimum(begin + place, end - 1) for place in (first, last))
         if self._align_to_words:
@@ -142,11 +156,10 @@ class QuestionAnswerer(_SpanModel):
         start, end = tf.gather(offsets.values[:, 0], first), tf.gather(offsets.values[:, 1], last)
         null = start_scores[:, 0] * end_scores[:, 0]
         null = tf.math.unsorted_segment_min(null, row, tf.size(context))  # (B,)
+        null = null if self._null_answers else tf.zeros_like(null)
         row = tf.repeat(row, tf.shape(score)[1])
-        found = _best(context, row, *(tf.reshape(x, [-1]) for x in (start, end, score)))
-        is_null = self._null_answers & (null > found["score"])
-        others = {"answer": "", "start": 0, "end": 0, "score": null}
-        return {name: tf.where(is_null, others[name], x) for name, x in found.items()}
+        found = (tf.reshape(x, [-1]) for x in (start, end, score))
+        return _best(context, row, *found, null, top_k)
 
     def _checked(self, asked, ids):
         lengths = asked.row_lengths()
@@ -174,7 +187,7 @@ class QuestionAnswerer(_SpanModel):
         start = tf.gather(starts, row)
         return row, start + begin, start + end
 
-    def _candidates(self, start, end):
+    def _candidates(self, start, end, top_k):
         """The likeliest answers in windows: score, first and last token, (W, K)."""
         size = tf.shape(start)[1]
         longest = tf.minimum(self._max_answer_length, size)  # A
@@ -182,13 +195,16 @@ class QuestionAnswerer(_SpanModel):
         ends = tf.gather(tf.pad(end, [[0, 0], [0, longest]]), lasts, axis=1)
         scores = tf.reshape(start[:, :, tf.newaxis] * ends, [tf.shape(start)[0], size * longest])
         # As in transformers: some become equal as whole words.
-        count = tf.minimum(12 if self._align_to_words else 1, size * longest)
+        count = 2 * top_k + 10 if self._align_to_words else top_k
+        count = tf.minimum(count, size * longest)
         score, place = tf.math.top_k(scores, count)
         return score, place // longest, place // longest + place % longest
 
     def signatures(self):
-        """`serving_default`: `question`, `context` -> `answer`, `start`, `end`, `score`."""
-        return {"serving_default": self.answer}
+        """`serving_default`: `question`, `context` -> `answer`, `start`, `end`, `score`; `answers`,
+        with `top_k` as well.
+        """
+        return {"serving_default": self.answer, "answers": self.answers}
 
 
 def _probabilities(logits, inside, first):
@@ -209,21 +225,33 @@ def _aligned(words, first, last, begin, end):
     return first, tf.minimum(tf.gather(last_of_word, tf.gather(words, last)), end - 1)
 
 
-def _best(context, row, start, end, score):
-    """The likeliest answer for each context (B,) of candidates (N,); equal texts add up."""
+def _best(context, row, start, end, score, null, top_k):
+    """The likeliest answers for each context (B,) of candidates (N,), and of "" with the score
+    `null` (B,): each (B, top_k). Equal texts add up; of equal scores, the first is the better.
+    """
     texts = _parts(context, row, start, end)
     keys = tf.strings.join([tf.strings.as_string(row), tf.strings.lower(texts, "utf-8")], " ")
     distinct, number = tf.unique(keys)
     total = tf.math.unsorted_segment_sum(score, number, tf.size(distinct))
     first = tf.math.unsorted_segment_min(tf.range(tf.size(keys)), number, tf.size(distinct))
     owner, size = tf.cast(tf.gather(row, first), tf.int64), tf.size(context, tf.int64)
-    totals = tf.RaggedTensor.from_value_rowids(total, owner, size)  # (B, (N))
-    shape = tf.stack([size, tf.maximum(totals.bounding_shape(axis=1), 1)])  # also without contexts
-    best = totals.row_starts() + tf.argmax(totals.to_tensor(-1.0, shape=shape), axis=1)
-    place = tf.gather(first, best)
+
+    def of_contexts(x, last):
+        """Values of the distinct answers for each context, then the last one, and zeros."""
+        x = tf.RaggedTensor.from_value_rowids(x, owner, size)
+        x = tf.concat([x, tf.RaggedTensor.from_tensor(last[:, tf.newaxis])], axis=1)
+        shape = tf.stack([size, tf.maximum(x.bounding_shape(axis=1), tf.cast(top_k, tf.int64))])
+        return x.to_tensor(shape=shape)
+
+    scores, place = tf.math.top_k(of_contexts(total, null), top_k)
     found = {"answer": texts, "start": start, "end": end}
-    found = {name: tf.gather(x, place) for name, x in found.items()}
-    return {**found, "score": tf.gather(total, best)}
+    found = {name: tf.gather(x, first) for name, x in found.items()}
+    nothing = {name: tf.zeros_like(null, x.dtype) for name, x in found.items()}
+    found = {name: of_contexts(x, nothing[name]) for name, x in found.items()}
+    found = {name: tf.gather(x, place, batch_dims=1) for name, x in found.items()}
+    # What has no probability is no answer.
+    found = {name: tf.where(scores > 0, x, tf.zeros_like(x)) for name, x in found.items()}
+    return {**found, "score": scores}
 
 
 class TokenClassifier(_SpanModel):
@@ -340,7 +368,7 @@ class TokenClassifier(_SpanModel):
 
 
 def text_model_for(folder):
-    """The class here for the checkpoint of a BERT or a relative, by its head; None for others."""
+    """The class here for a published model by its head, unless it generates texts; or None."""
     file = Path(folder) / "config.json"
     content = read_json(file) if file.is_file() else {}
     names = content.get("architectures")
@@ -353,7 +381,11 @@ def text_model_for(folder):
         "Model": TextEncoder,
     }
     found = next((made for ending, made in kinds.items() if name.endswith(ending)), None)
-    return found if content.get("model_type") in ("bert", "albert", *RELATIVES) else None
+    if content.get("model_type") in BERTS:
+        return found
+    if has_classes(content):
+        return TextClassifier
+    return TextEncoder if file.with_name("modules.json").is_file() else None
 
 
 def _grouped(begins, rows, start, end):

@@ -1,4 +1,4 @@
-"""SavedModels of BERT with its tokenizer: sentence encoders and classifiers.
+"""SavedModels of models with their tokenizers: sentence encoders and classifiers.
 
 Axes: B batch, T length, C classes, D width of a vector.
 """
@@ -35,13 +35,24 @@ from tf_transformer.models.bert.checkpoints.config_files import (
 )
 from tf_transformer.models.bert.exits import check_thresholds
 from tf_transformer.models.bert.heads import answers_of
-from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
+from tf_transformer.models.bert.text_inputs import (
+    framed_inputs,
+    read_tokenizer,
+    text_inputs,
+)
+from tf_transformer.models.hugging_face.folders import (
+    FAMILIES,
+    load,
+    load_sentence_encoder,
+    published_type,
+)
+from tf_transformer.models.hugging_face.translation_tokenizers import decoder_tokenizer
 
 INPUT_SPECS = {name: tf.TensorSpec((None, None), tf.int32, name=name) for name in INPUTS}
 
 
 class TextModel(tf.Module):
-    """Base class of the SavedModels of BERT; subclasses add functions and their `signatures`."""
+    """Base class of SavedModels for texts; subclasses add functions and their `signatures`."""
 
     head = None  # the class of the model
     takes_any_text = True  # whether `serving_default` takes texts alone, and all of them
@@ -51,7 +62,10 @@ class TextModel(tf.Module):
         self, model, tokenizer, max_length=None, jit_compile=None, *, function=None, settings=()
     ):
         super().__init__(name=type(self).__name__.lower())
-        config = model.config
+        config = getattr(model, "config", None)
+        if config is None:
+            expected = "a model of tf_transformer.bert, or a PooledModel"
+            raise ArgumentError("model", expected, type(model).__name__)
         check_vocabulary(model, tokenizer)
         self._max_length = config.max_length if max_length is None else max_length
         if self._max_length not in range(1, config.max_length + 1):
@@ -60,6 +74,8 @@ class TextModel(tf.Module):
         self.tokenizer = tokenizer
         # Not the model: the weights of a Keras model tracked here would be saved twice.
         self.weights = [weight.value for weight in model.weights]
+        read = text_inputs if hasattr(model, "published_as") else framed_inputs  # of BERT or not
+        self._read = functools.partial(read, tokenizer, max_length=self._max_length)
         self._resources = getattr(model, "resources", [])  # of `StoredWeights`
         jit_compile = has_accelerator() if jit_compile is None else jit_compile
         call = function or functools.partial(model.__call__, training=False)
@@ -74,15 +90,19 @@ class TextModel(tf.Module):
         """Load the model from the folder of a checkpoint with a vocabulary.
 
         Args:
-            path, ignored_fields, unpad: see the model's `from_pretrained`, also for the errors.
+            path, ignored_fields, unpad: see the model's `from_pretrained`, also for the errors; of
+                a decoder, `load`.
             settings: arguments of the class.
         """
+        if published_type(path) in FAMILIES:
+            model = load(path, ignored_fields=ignored_fields)
+            return cls(model, decoder_tokenizer(path), **settings)
         model = cls.head.from_pretrained(path, ignored_fields=ignored_fields, unpad=unpad)
         return cls(model, read_tokenizer(path), **settings)
 
     def compute(self, text, *settings):
         """Run the model on texts: string (B,) -> outputs (B, ...); T may be a bucket length."""
-        return self._call(text_inputs(self.tokenizer, text, None, self._max_length), *settings)
+        return self._call(self._read(text), *settings)
 
     def save(self, path):
         """Write a SavedModel with the signatures, `warm_up` and, if texts are all that it takes,
@@ -94,14 +114,16 @@ class TextModel(tf.Module):
 
 
 class TextEncoder(TextModel):
-    """A `SentenceEncoder` with its tokenizer, as a SavedModel: texts to vectors.
+    """A model of sentence vectors with its tokenizer, as a SavedModel: texts to vectors.
 
     After `save`, it loads in a process that has only TensorFlow. Longer texts are truncated.
     `warm_up(rows, length)` compiles it for small batches, see `BucketedFunction.warm_up`.
 
     Args:
-        model: a built `SentenceEncoder`, or `StoredWeights` of one; `unpad=True` makes it faster.
-        tokenizer: its `GraphTokenizer`.
+        model: a built `SentenceEncoder`, for which `unpad=True` is faster, or `PooledModel`; or
+            `StoredWeights` of one.
+        tokenizer: its `GraphTokenizer`. The texts of a `PooledModel` get the special tokens that
+            the file adds; one without tokens is a tf.errors.InvalidArgumentError.
         max_length: int, maximum number of tokens; None for all positions of the model.
         lowercase: bool, whether to lowercase texts before tokenization.
         jit_compile: bool, or None for True where TensorFlow sees a GPU or TPU. False uses XLA only
@@ -129,19 +151,34 @@ class TextEncoder(TextModel):
 
     @classmethod
     def from_pretrained(cls, path, *, jit_compile=None, **changes):
-        """Load the encoder from the folder of a checkpoint.
+        """Load the encoder from the folder of a checkpoint: BERT's, a decoder's or T5's.
 
         Args:
             path, changes: see `SentenceEncoder.from_pretrained`; `unpad` is True by default, and
                 `sentence_bert_config.json`, if present, sets the maximum length and lowercasing.
+                For a decoder and T5, whose decoder is not used: `pooling` ("lasttoken", "mean" or
+                "cls"), `normalize` (True) and `ignored_fields`; `modules.json`, if present, says
+                the first two, and may have a dense layer.
             jit_compile: see `TextEncoder`.
+
+        Raises:
+            ValueError: If the pooling of a decoder or T5 is neither in the folder nor given; see
+                also `load`.
 
         Warns:
             UserWarning: If the model expects a prompt before each text, which is not added.
         """
-        model = SentenceEncoder.from_pretrained(path, **{"unpad": True, **changes})
-        longest, lowercase = read_text_settings(path)
-        return cls(model, read_tokenizer(path), longest, lowercase, jit_compile)
+        if published_type(path) in FAMILIES:
+            own = {"pooling", "normalize", "ignored_fields"}
+            if others := sorted(changes.keys() - own):
+                raise ArgumentError(", ".join(others), "none for a decoder or T5", "some")
+            model = load_sentence_encoder(path, **changes)
+            tokenizer = decoder_tokenizer(path)
+        else:
+            model = SentenceEncoder.from_pretrained(path, **{"unpad": True, **changes})
+            tokenizer = read_tokenizer(path)
+        longest, lowercase = read_text_settings(path, model.config.max_length)
+        return cls(model, tokenizer, longest, lowercase, jit_compile)
 
     def encode(self, text):
         """string (B,) -> float32 (B, D)."""
@@ -152,8 +189,10 @@ class TextEncoder(TextModel):
         return {"serving_default": traced(lambda text: {"vector": self.encode(text)}, TEXTS)}
 
 
-def read_text_settings(folder):
-    """Read a sentence-transformers model's maximum length and whether it lowercases texts."""
+def read_text_settings(folder, most):
+    """Read a sentence-transformers model's maximum length, None for `most`, and whether it
+    lowercases texts.
+    """
     folder = Path(folder)
     settings = folder / "sentence_bert_config.json"
     content = read_json(settings) if settings.is_file() else {}
@@ -167,8 +206,7 @@ def read_text_settings(folder):
     file = folder / "tokenizer_config.json"
     if longest is None and settings.is_file() and file.is_file():  # the tokenizer's by default
         longest = read_json(file).get("model_max_length")
-        most = read_json(folder / "config.json").get("max_position_embeddings")
-        if not (type(longest) is type(most) is int and 3 <= longest < most):
+        if not (type(longest) is int and 3 <= longest < most):
             longest = None  # 10^30 stands for none
     _warn_of_prompt(folder / "config_sentence_transformers.json")
     return longest, lowercase
@@ -186,7 +224,7 @@ def _warn_of_prompt(path):
 
 
 class TextClassifier(TextModel):
-    """A `BertForSequenceClassification` with its tokenizer, as a SavedModel: texts to classes.
+    """A text classifier with its tokenizer, as a SavedModel: texts to classes.
 
     The `problem_type` of the config determines the answers, as in the pipeline of transformers:
     probabilities of the classes by a softmax (the default for several labels), an independent
@@ -194,7 +232,8 @@ class TextClassifier(TextModel):
     label), or the numbers of a "regression". `label` is the label with the largest.
 
     Args:
-        model: a built `BertForSequenceClassification`, or `StoredWeights` of one.
+        model: a built `BertForSequenceClassification`, or `PooledModel` with labels, as `load`
+            makes of a decoder with a head for classes; or `StoredWeights` of one.
         tokenizer, max_length, jit_compile: see `TextEncoder`.
 
     Raises:

@@ -15,6 +15,7 @@ from tf_transformer.export.text_models import read_text_settings
 from tf_transformer.models.bert.checkpoints.config_files import (
     ALBERT_TOKENIZER,
     CONFIG,
+    DENSE,
     LLAMA_TOKENIZER,
     POOLING,
     RELATIVES,
@@ -38,6 +39,7 @@ TABLES = {
     "Llama, Mistral: `tokenizer_config.json`": LLAMA_TOKENIZER,
     "`sentence_bert_config.json`": SENTENCE_BERT,
     "`1_Pooling/config.json`": POOLING,
+    "`2_Dense/config.json`": DENSE,
 }
 SIZES = {
     "vocab_size": 29,
@@ -374,7 +376,7 @@ def test_the_tables_of_the_docs(page, words, heading):
 def test_text_settings_that_are_refused(tmp_path, content, message):
     (tmp_path / "sentence_bert_config.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=message):
-        read_text_settings(tmp_path)
+        read_text_settings(tmp_path, 11)
 
 
 @pytest.mark.parametrize("longest, expected", [(5, 5), (11, None), (10**30, None), (2, None)])
@@ -382,11 +384,11 @@ def test_the_tokenizers_maximum_fills_in_a_missing_one(tmp_path, longest, expect
     folder = tiny_folder(tmp_path / "bert")
     settings = {"model_max_length": longest, "tokenizer_class": "BertTokenizer"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    assert read_text_settings(folder) == (None, False)  # no sentence-transformers model
+    assert read_text_settings(folder, 11) == (None, False)  # no sentence-transformers model
     modality = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
     content = {"modality_config": modality, "module_output_name": "token_embeddings"}
     (folder / "sentence_bert_config.json").write_text(json.dumps(content))
-    assert read_text_settings(folder) == (expected, False)
+    assert read_text_settings(folder, 11) == (expected, False)
 
 
 class TestUntiedWords:

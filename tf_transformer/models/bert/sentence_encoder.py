@@ -22,6 +22,7 @@ _MODES = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
     "pooling_mode_pooler": "pooler",
+    "pooling_mode_lasttoken": "lasttoken",
 }
 
 
@@ -31,10 +32,13 @@ def pool_tokens(states, mask, pooling):
     if pooling == "cls":
         return states[:, 0]
     if mask is None:
-        return tf.reduce_mean(states, axis=1)
+        mask = tf.ones(tf.shape(states)[:2], tf.bool)
     if len(mask.shape) != 2:
         got = f"shape {tuple(mask.shape)}"
         raise ArgumentError("attention_mask", "(batch, length), which marks the padding", got)
+    if pooling == "lasttoken":
+        places = tf.where(tf.cast(mask, tf.bool), tf.range(tf.shape(states)[1]), 0)
+        return tf.gather(states, tf.reduce_max(places, axis=1), batch_dims=1)
     weights = tf.expand_dims(tf.cast(tf.cast(mask, tf.bool), tf.float32), -1)  # (B, T, 1)
     total = tf.reduce_sum(states * weights, axis=1)
     return total / tf.maximum(tf.reduce_sum(weights, axis=1), 1e-9)
@@ -55,7 +59,7 @@ def write_pooling(folder, pooling, normalize, width):
         (folder / path).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
 
-def read_pooling(path):
+def read_pooling(path, further=("Normalize",)):
     """Read the pooling settings from the folder of a sentence-transformers model."""
     path, listed = Path(path), Path(path) / "modules.json"
     if not listed.is_file():
@@ -68,22 +72,23 @@ def read_pooling(path):
     except (KeyError, TypeError, AttributeError) as error:
         expected = f"a type and a path for each module in {listed}"
         raise ArgumentError("path", expected, modules) from error
-    known = ["Transformer", "Pooling", "Normalize"]
-    if own or kinds not in (known, known[:2]) or paths[0] != "":
+    known = ["Transformer", "Pooling", *(kind for kind in further if kind in kinds)]
+    if own or kinds != known or paths[0] != "":
         expected = f'in {listed} a Transformer of sentence-transformers with the path "", then a '
-        expected += "Pooling and optionally a Normalize"
+        expected += f"Pooling and optionally a {' and a '.join(further)}"
         raise ArgumentError("path", expected, f"{', '.join(own or kinds)} with the paths {paths}")
-    inside = paths[1]
-    if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
-        raise ArgumentError("path", f"a Pooling inside the folder in {listed}", f"{inside!r}")
-    file = path / inside / "config.json"
+    for inside in paths[1:]:
+        if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
+            raise ArgumentError("path", f"modules inside the folder in {listed}", f"{inside!r}")
+    file = path / paths[1] / "config.json"
     content = read_json(file)
     check_fields(content, POOLING, file)
     modes = {key: mode for key, mode in content.items() if key.startswith("pooling_mode") and mode}
     found = [modes[key] if key == "pooling_mode" else _MODES.get(key) for key in modes]
     if found not in ([mode] for mode in _MODES.values()):
         raise ArgumentError("pooling", f"one of {', '.join(_MODES)} in {path}", modes)
-    return {"pooling": found[0], "normalize": kinds == known}
+    dense = {"dense": path / paths[2]} if "Dense" in kinds else {}
+    return {"pooling": found[0], "normalize": "Normalize" in kinds, **dense}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -96,7 +101,8 @@ class SentenceEncoder(BertWithHead):
     Args:
         config, unpad, architecture: see `Bert`.
         pooling: "mean" of the tokens, without padding by the `attention_mask` (B, T); "cls", the
-            first one; or the output of the "pooler". Without a pooler, it raises a ValueError.
+            first one; "lasttoken"; or the output of the "pooler". Without a pooler, it raises a
+            ValueError.
         normalize: bool, True scales every vector to length 1.
 
     Returns:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
+from tf_transformer.functional.tensors import asserted
 from tf_transformer.models.bert.checkpoints.config_files import (
     ALBERT_TOKENIZER,
     OWN,
@@ -291,6 +292,19 @@ def pad_segments(tokenizer, segments):
         "token_type_ids": types.to_tensor(shape=shape),
         "attention_mask": tf.sequence_mask(ids.row_lengths(), tf.shape(dense)[1], tf.int32),
     }
+
+
+def framed_inputs(tokenizer, texts, max_length):
+    """Same as `text_inputs`, but only with the special tokens that the file adds; padding is 0."""
+    around = max(len(tokenizer.frame()) - 1, 0)
+    if max_length <= around:
+        raise ArgumentError("max_length", f"at least {around + 1}", max_length)
+    ids = tokenizer.add_special_tokens(tokenizer.encode(texts)[:, : max_length - around])
+    counts, error = ids.row_lengths(), ("text", "at least one token in each", "none")
+    ids = ids.with_values(asserted(ids.values, tf.reduce_all(counts > 0), *error))
+    ids = ids.to_tensor(shape=tf.stack([ids.nrows(), tf.maximum(ids.bounding_shape(axis=1), 1)]))
+    mask = tf.sequence_mask(counts, tf.shape(ids)[1], tf.int32)
+    return {"input_ids": ids, "token_type_ids": tf.zeros_like(ids), "attention_mask": mask}
 
 
 def _encoded(tokenizer, texts, mask):

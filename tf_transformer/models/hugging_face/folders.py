@@ -16,16 +16,25 @@ from tf_transformer.errors import ArgumentError, check_choice
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import bert
 from tf_transformer.models.base_model import check_merged, check_sizes, short_collections
-from tf_transformer.models.bert.checkpoints.config_files import RELATIVES, check_fields, read_json
+from tf_transformer.models.bert.checkpoints.config_files import (
+    DENSE,
+    RELATIVES,
+    check_fields,
+    label_fields,
+    labels_of,
+    read_json,
+)
 from tf_transformer.models.bert.checkpoints.files import (
     SafetensorsFile,
     are_equal,
     check_weights,
     copy_side_files,
 )
+from tf_transformer.models.bert.sentence_encoder import read_pooling
 from tf_transformer.models.hugging_face.decoders import DECODERS
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.language_model import LanguageModel
+from tf_transformer.models.pooled_model import PooledModel
 from tf_transformer.models.transformer import Transformer
 
 FAMILIES = {**DECODERS, **TRANSLATORS}
@@ -43,6 +52,12 @@ _CLASSES = {
 _LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 
+def published_type(path):
+    """The `model_type` of a folder in Hugging Face's layout; None for other places."""
+    file = Path(path) / "config.json"
+    return read_json(file).get("model_type") if file.is_file() else None
+
+
 def load(path, *, ignored_fields=(), **changes):
     """Create a built model from a published one's folder.
 
@@ -57,7 +72,8 @@ def load(path, *, ignored_fields=(), **changes):
         changes: arguments of the class that replace what the file says, such as `rate` or `dtype`.
 
     Returns:
-        A built `LanguageModel`, `Transformer` or model of `tf_transformer.bert`.
+        A built `LanguageModel`, `Transformer` or model of `tf_transformer.bert`; or a `PooledModel`
+        for a decoder with a head for classes.
 
     Raises:
         FileNotFoundError: If a file is missing, or the weights are pickled.
@@ -77,28 +93,123 @@ def load(path, *, ignored_fields=(), **changes):
     """
     file = Path(path) / "config.json"
     content = read_json(file)
-    model_type = content.get("model_type")
     try:
-        check_choice("model_type", model_type, [*BERTS, *FAMILIES])
+        check_choice("model_type", content.get("model_type"), [*BERTS, *FAMILIES])
     except ArgumentError as error:
         raise error.inside(file) from None
-    if model_type in BERTS:
+    if content["model_type"] in BERTS:
         made = _bert_class(content, file)
         return made.from_pretrained(path, ignored_fields=ignored_fields, **changes)
-    family = FAMILIES[model_type]
+    if has_classes(content):
+        labels = labels_of(content, file) or ("LABEL_0", "LABEL_1")  # the default there
+        head = {"labels": labels, "problem_type": content.get("problem_type")}
+        head |= {"pad_id": content.get("pad_token_id"), "pooling": "lasttoken", "normalize": False}
+        return _load_pooled(path, content, ignored_fields, **head, **changes)
+    family, arguments = _described_by(content, file, ignored_fields)
+    return _load(path, family, arguments, family.model, {**arguments, **changes})
+
+
+def load_sentence_encoder(path, *, pooling=None, normalize=None, ignored_fields=()):
+    """Create a `PooledModel` of sentence vectors from a decoder, or from the encoder of a T5.
+
+    `modules.json` says how to pool, or else the arguments; they are those of `PooledModel`, and
+    `normalize` is True by default. Errors: see `load`.
+    """
+    file = Path(path) / "config.json"
+    given = {"pooling": pooling, "normalize": normalize}
+    given = {name: value for name, value in given.items() if value is not None}
+    head = {"normalize": True, **read_pooling(path, ("Dense", "Normalize")), **given}
+    if "pooling" not in head:
+        expected = f'"lasttoken", "mean" or "cls", since there is no modules.json in {path}'
+        raise ArgumentError("pooling", expected, "None")
+    folder = head.pop("dense", None)
+    if folder is not None:
+        content = read_json(folder / "config.json")
+        check_fields(content, DENSE, folder / "config.json")
+        name = content.get("activation_function", "torch.nn.modules.activation.Tanh")
+        check_choice("activation_function", name, _ACTIVATIONS)
+        head["dense"] = content.get("out_features"), _ACTIVATIONS[name], content.get("bias", True)
+    model = _load_pooled(path, read_json(file), ignored_fields, **head)
+    if folder is not None:
+        weights = SafetensorsFile(folder)
+        layer = {"linear.weight": model.dense.kernel, "linear.bias": model.dense.bias}
+        layer = {name: variable for name, variable in layer.items() if variable is not None}
+        check_weights(weights, {name: x.shape[::-1] for name, x in layer.items()}, lambda _: False)
+        for name, variable in layer.items():
+            variable.assign(weights.read(name).T)
+    return model
+
+
+_ACTIVATIONS = {"torch.nn.modules.linear.Identity": None}
+_ACTIVATIONS["torch.nn.modules.activation.Tanh"] = "tanh"
+
+
+def has_classes(content):
+    """Whether a `config.json` describes a decoder with a head for classes."""
+    name = f"{content.get('architectures')}"
+    return content.get("model_type") in DECODERS and "ForSequenceClassification" in name
+
+
+def _load_pooled(path, content, ignored_fields, **head):
+    """Load a `PooledModel` with the stack of a decoder, or the encoder of a T5."""
+    if content["model_type"] not in (*DECODERS, "t5", "mt5"):
+        raise ArgumentError("model_type", f"a decoder or T5 in {path}", content["model_type"])
+    causal = content["model_type"] in DECODERS
+    if not causal:
+        content = {**content, "is_encoder_decoder": True}  # false for the encoder alone
+    family, arguments = _described_by(content, Path(path) / "config.json", ignored_fields)
+    sizes = arguments
+    if not causal:
+        sizes = {**arguments, "num_layers": int(np.ravel(arguments["num_layers"])[0])}
+        sizes |= {"vocab_size": sizes["input_vocab_size"], "max_position": sizes["pe_input"]}
+    fields = {there: sizes[here] for here, there in _OF_CONFIG.items()}
+    own = {field.name for field in dataclasses.fields(bert.BertConfig)} & head.keys()
+    config = bert.BertConfig(**fields, **{name: head.pop(name) for name in own})
+    head |= {"architecture": arguments["architecture"], "causal": causal}
+    return _load(path, _pooled(family), arguments, PooledModel, {"config": config, **head})
+
+
+# Arguments of a `LanguageModel` -> fields of the config of a `PooledModel`.
+_OF_CONFIG = {
+    **{"num_layers": "num_hidden_layers", "d_model": "hidden_size", "dff": "intermediate_size"},
+    **{"num_heads": "num_attention_heads", "vocab_size": "vocab_size"},
+    **{"max_position": "max_position_embeddings", "rate": "hidden_dropout_prob"},
+}
+
+
+def _pooled(family):
+    """The family with the names of a `PooledModel`."""
+    head = ("final_layer/kernel", "score.weight", (1, 1))
+    names = [row for row in family.names if row[0] != head[0]]
+    copies = {name: of for name, of in family.copies.items() if name != "lm_head.weight"}
+    left_over = rf"{family.left_over}|(lm_head|score)\.weight|decoder\..*"
+    published_as = re.sub(
+        "LMHeadModel|ForCausalLM", "ForSequenceClassification", family.published_as
+    )
+    options = {"published_as": published_as, "left_over": left_over}
+    return family._replace(names=(*names, head), copies=copies, **options)
+
+
+def _described_by(content, file, ignored_fields):
+    """The family of a `config.json`, and the arguments of its model."""
+    family = FAMILIES[content["model_type"]]
     check_fields(content, family.fields, file, ignored_fields)
     given = {k: v for k, v in content.items() if v is not None or k in _OPTIONAL}
     _check_types(given, family.defaults, file)
-    arguments = family.read({**family.defaults, **given})
+    return family, family.read({**family.defaults, **given})
+
+
+def _load(path, family, arguments, made, options):
+    """Create a model of a class, and assign all weights of a file."""
     weights = SafetensorsFile(path)
     _check_sizes(path, weights, arguments)
     with short_collections():
-        model = family.model(**{**arguments, **changes})
+        model = made(**options)
         with keras.StatelessScope():  # which makes the values at its end: random ones take seconds
             model.build()
             for weight in model.weights:
                 weight._initializer = _uninitialized
-    _load(model, weights, family, arguments)
+    _assign(model, weights, family, arguments)
     return model
 
 
@@ -146,8 +257,8 @@ def save_pretrained(model, folder, tokenizer_from=None):
     """Write a model into a folder in which `transformers` loads the same model.
 
     Args:
-        model: `LanguageModel` or `Transformer` with the architecture of a published one; or a model
-            of `tf_transformer.bert`, see its `save_pretrained`.
+        model: `LanguageModel`, `Transformer` or `PooledModel` with labels, with the architecture of
+            a published one; or a model of `tf_transformer.bert`, see its `save_pretrained`.
         folder: str or Path; a model there is replaced.
         tokenizer_from: str or Path, the folder that the model came from: its vocabulary and
             `generation_config.json` are copied, and the ids of special tokens in its `config.json`;
@@ -175,8 +286,10 @@ def save_pretrained(model, folder, tokenizer_from=None):
     if hasattr(model, "save_pretrained"):
         model.save_pretrained(folder, tokenizer_from)
         return
-    if not isinstance(model, LanguageModel | Transformer):
-        expected = "a LanguageModel, a Transformer or a model of tf_transformer.bert"
+    is_pooled = isinstance(model, PooledModel) and bool(model.config.labels)
+    if not isinstance(model, LanguageModel | Transformer) and not is_pooled:
+        expected = "a LanguageModel, a Transformer, a PooledModel with labels or a model of "
+        expected += "tf_transformer.bert"
         raise ArgumentError("model", expected, type(model).__name__)
     if not model.built:
         model.build()
@@ -189,6 +302,9 @@ def save_pretrained(model, folder, tokenizer_from=None):
     published = read_json(published) if published.is_file() else {}
     model_type, fields = described(model, arguments, published.get("model_type"))
     family = FAMILIES[model_type]
+    if is_pooled:
+        family = _pooled(family)
+        fields |= label_fields(model.config.labels) | {"problem_type": model.config.problem_type}
     # An id that is None here, such as that of padding which is also an end, is the source's.
     fields = {k: v for k, v in fields.items() if v is not None or not k.endswith("_token_id")}
     config = {name: value for name, value in published.items() if name.endswith("_token_id")}
@@ -208,7 +324,11 @@ def save_pretrained(model, folder, tokenizer_from=None):
 def arguments_of(model):
     """The arguments of a model, with its architecture as an object."""
     config = model.get_config()
-    arguments = {name: config[name] for name in model._arguments}
+    if isinstance(model, PooledModel):
+        arguments = {here: config["config"][there] for here, there in _OF_CONFIG.items()}
+        arguments |= {"share_embeddings": True, "pad_id": config["pad_id"]}
+    else:
+        arguments = {name: config[name] for name in model._arguments}
     return {**arguments, "architecture": model.architecture or Architecture()}
 
 
@@ -217,7 +337,8 @@ def described(model, arguments, preferred=None):
     is_pruned = model.get_config().get("layer_sizes") is not None
     for model_type in sorted(FAMILIES, key=lambda name: name != preferred):
         family = FAMILIES[model_type]
-        if is_pruned or not isinstance(model, family.model):
+        is_pooled = isinstance(model, PooledModel) and model_type in DECODERS
+        if is_pruned or not (is_pooled or isinstance(model, family.model)):
             continue
         try:
             fields = family.write(arguments)
@@ -247,6 +368,8 @@ def _homes(model, family):
     homes = {}
     for variable in model.weights:
         ours = name_of(model, variable)
+        if ours.startswith("dense/"):  # which has a file of its own
+            continue
         there, (part, parts) = tensor_of(family, ours)
         homes.setdefault(there, [None] * parts)[part - 1] = ours, variable
     return homes
@@ -305,7 +428,7 @@ def _check_sizes(path, file, arguments):
     check_sizes(path, found, rows * width, width, key_dim, layers, parts)
 
 
-def _load(model, file, family, arguments):
+def _assign(model, file, family, arguments):
     """Assign all weights; names and shapes must match exactly."""
     is_bare = not any(name.startswith(family.prefix) for name in file.shapes)
     prefix = family.prefix if is_bare else ""

@@ -244,10 +244,13 @@ def _mbart(path):
 
 def decoder_tokenizer(path):
     """The `GraphTokenizer` of a decoder: its `tokenizer.json`, or Llama's `tokenizer.model`."""
-    if (path / "tokenizer.json").is_file() or not (path / "tokenizer.model").is_file():
-        return GraphTokenizer.from_file(path / "tokenizer.json")
+    path = Path(path)
     file = path / "tokenizer_config.json"
     settings = read_json(file) if file.is_file() else {}
+    if (path / "tokenizer.json").is_file() or not (path / "tokenizer.model").is_file():
+        tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
+        _check_frame(tokenizer, settings, file)
+        return tokenizer
     check_tokenizer_settings(settings, LLAMA_TOKENIZER, file)
     settings = {name: value for name, value in settings.items() if value is not None}
     content = read_sentencepiece(path / "tokenizer.model").content
@@ -275,3 +278,13 @@ def decoder_tokenizer(path):
     file = TokenizerFile.of(content)
     refuse_added_tokens(path, {}, file)
     return GraphTokenizer.of(file)
+
+
+def _check_frame(tokenizer, settings, path):
+    """Refuse special tokens around a text that are not those of `tokenizer_config.json`."""
+    ids = [number for number, _ in tokenizer.frame()] or [None]
+    for name, number in (("add_bos_token", ids[0]), ("add_eos_token", ids[-1])):
+        if settings.get(name) not in (None, number is not None):
+            expected = f"{number is not None} in {path}, as in tokenizer.json"
+            remedy = "Save the tokenizer again: its tokenizer.json is older."
+            raise ArgumentError(name, expected, settings[name], remedy)

@@ -229,12 +229,19 @@ config_args model_args processing_kwargs tokenizer_args |
 
 # The config.json of a Pooling of sentence-transformers.
 POOLING = read_table("""
-pooling_mode pooling_mode_mean_tokens pooling_mode_cls_token pooling_mode_pooler |
-    used | mean or cls, exactly one; the last is a field of this library
-pooling_mode_max_tokens pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens
-    pooling_mode_lasttoken | [false] | other kinds of pooling
+pooling_mode pooling_mode_mean_tokens pooling_mode_cls_token pooling_mode_lasttoken
+    pooling_mode_pooler | used | one of these kinds; the last is a field of this library
+pooling_mode_max_tokens pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens |
+    [false] | other kinds of pooling
 include_prompt | [true] | leaving out the tokens of a prompt
 embedding_dimension word_embedding_dimension | harmless | the weights have this width
+""")
+
+# The config.json of a Dense of sentence-transformers.
+DENSE = read_table("""
+in_features out_features bias activation_function |
+    used | its size, and what follows it: nothing or tanh
+module_input_name module_output_name | ["sentence_embedding"] | layers on tokens
 """)
 
 
@@ -340,7 +347,7 @@ def read_config(path, *, ignored_fields=(), **changes):
     counted = [name for name, family in FAMILIES.items() if family.pad_token_id is not None]
     if fields.get("family") not in counted:
         fields.pop("pad_token_id", None)  # only the tokenizer's
-    fields["labels"] = _labels(content, path)
+    fields["labels"] = labels_of(content, path)
     if fields.get("problem_type") is None and "problem_type" not in changes:
         labels = changes.get("labels", fields["labels"]) or ()
         fields["problem_type"] = _problem_type(content, len(labels), path)
@@ -371,9 +378,7 @@ def config_file(config, model_name, architecture=None):
     labels = fields.pop("labels")
     if config.pooler_activation in ("tanh", None):
         fields.pop("pooler_activation", None)  # readers assume it, or infer it from the weights
-    if labels:
-        fields["id2label"] = {str(n): label for n, label in enumerate(labels)}
-        fields["label2id"] = {label: n for n, label in enumerate(labels)}
+    fields |= label_fields(labels) if labels else {}
     model_type = model_type_of(config, architecture)
     groups, width = config.num_hidden_groups, config.embedding_size
     if model_type == "electra":
@@ -417,7 +422,14 @@ def model_type_of(config, architecture=None):
     return "albert" if config.num_hidden_groups and config.embedding_size else "bert"
 
 
-def _labels(content, path):
+def label_fields(labels):
+    """The fields with the names of the classes."""
+    ids = {label: n for n, label in enumerate(labels)}
+    return {"id2label": {str(n): label for label, n in ids.items()}, "label2id": ids}
+
+
+def labels_of(content, path):
+    """The names of the classes in a `config.json`; () if there are none."""
     names = content.get("id2label")
     if names is None:
         number = content.get("num_labels") or 0
