@@ -33,7 +33,7 @@ def test_length_1():
 
 
 def test_refuses_another_pooling():
-    with pytest.raises(ValueError, match="one of mean, cls, pooler, got .max."):
+    with pytest.raises(ValueError, match="one of mean, cls, pooler, lasttoken, got .max."):
         bert.SentenceEncoder(CONFIG, pooling="max")
 
 
