@@ -1,6 +1,8 @@
 """Small BERTs without the nonlinearity of the feed-forward networks, or of attention.
 
-Masked words, at several learning rates. Layer norms, which are nonlinear as well, stay.
+Masked words, at several learning rates. Layer norms, which are nonlinear as well, stay. All have
+learned scores by position, so that fixed attention is the whole without q . k. Pre-norm: in so few
+steps a post-norm stack does not learn to use q . k, and does worse with it (3.70 nats, 3.31 without).
 """
 
 from functools import partial
