@@ -285,12 +285,12 @@ verdict(
         "仅限 pre-norm：先注意力后 FFN 各走一步 Euler；Macaron 同阶。",
     ),
     measured=(
-        "A pre-norm layer differs from these two steps by {pre:.0e}, a post-norm one by "
+        "A pre-norm layer differs from these two steps by {pre:.1g}, a post-norm one by "
         "{post:.1f}. Solved exactly, this splitting has order {lie:.1f}, the symmetric one "
         "{strang:.1f}; with steps x + f(x) Macaron's has {macaron:.1f}, a Transformer's "
         "{transformer:.1f}. BLEU (width 128): Macaron {half:.1f}, Transformer {paper:.1f}; Lu et "
         "al. 2019 gain too.",
-        "pre-norm 层与这两步相差 {pre:.0e}，post-norm 层相差 {post:.1f}。每个子步精确求解时，这种分裂是 {lie:.1f} 阶，对称分裂是 "
+        "pre-norm 层与这两步相差 {pre:.1g}，post-norm 层相差 {post:.1f}。每个子步精确求解时，这种分裂是 {lie:.1f} 阶，对称分裂是 "
         "{strang:.1f} 阶；层里走的是 x + f(x)，Macaron 是 {macaron:.1f} 阶，Transformer 是 {transformer:.1f} "
         "阶。宽度 128、参数量相同的翻译模型，Macaron 的 BLEU 为 {half:.1f}，Transformer 的顺序为 {paper:.1f}；Lu 等 2019 也"
         "报告了提升。",

@@ -99,19 +99,20 @@ def bleu(model, tokenizer, pairs):
     return score_translations(translations(model, tokenizer, sources), references, "zh")["bleu"]
 
 
-def fit(model, data, epochs, d_model, rate=1.0, callbacks=()):
-    """Train a model on batches; `rate` multiplies the learning rate."""
-    model.compile(
-        keras.optimizers.Adam(
-            InverseSquareRootSchedule(d_model, warmup_steps=400, scale=rate),
-            beta_2=0.98,
-            epsilon=1e-9,
-            use_ema=True,  # `fit` ends with the average
-            ema_momentum=0.99,
-        ),
-        SmoothedCrossentropy(0.1),
-        jit_compile=False,
+def adam(d_model, rate=1.0):
+    """The paper's optimizer; `rate` multiplies the learning rate."""
+    return keras.optimizers.Adam(
+        InverseSquareRootSchedule(d_model, warmup_steps=400, scale=rate),
+        beta_2=0.98,
+        epsilon=1e-9,
+        use_ema=True,  # `fit` ends with the average
+        ema_momentum=0.99,
     )
+
+
+def fit(model, data, epochs, d_model, rate=1.0, callbacks=()):
+    """Train a model on batches."""
+    model.compile(adam(d_model, rate), SmoothedCrossentropy(0.1), jit_compile=False)
     model.fit(
         data.dataset(),
         steps_per_epoch=data.steps_per_epoch,
