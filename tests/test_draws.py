@@ -1,6 +1,7 @@
 """The tests that the short suite draws by the date."""
 
 import datetime
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -80,3 +81,11 @@ def test_tests_with_other_cases_draw_mostly_equal_parameters(draw):
     for day in range(6):
         drawn = [nodeid.partition("[")[2] for nodeid in draw(items, day)]
         assert len(drawn) >= 16 and len(set(drawn)) <= 13
+
+
+def test_files_of_a_group_take_equal_turns():
+    turns = set()
+    for path in Path(__file__).parent.rglob("*.py"):
+        turns |= set(re.findall(r'^pytestmark.*\bone_of\((\d+), "(\w+)"\)', path.read_text(), re.M))
+    groups = [group for _, group in turns]
+    assert len(groups) > 5 and sorted(groups) == sorted(set(groups)), turns

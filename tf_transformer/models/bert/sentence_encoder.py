@@ -77,9 +77,9 @@ def read_pooling(path, further=("Normalize",)):
         expected = f'in {listed} a Transformer of sentence-transformers with the path "", then a '
         expected += f"Pooling and optionally a {' and a '.join(further)}"
         raise ArgumentError("path", expected, f"{', '.join(own or kinds)} with the paths {paths}")
-    for inside in paths[1:]:
+    for kind, inside in zip(kinds[1:], paths[1:], strict=True):
         if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
-            raise ArgumentError("path", f"modules inside the folder in {listed}", f"{inside!r}")
+            raise ArgumentError("path", f"a {kind} inside the folder in {listed}", f"{inside!r}")
     file = path / paths[1] / "config.json"
     content = read_json(file)
     check_fields(content, POOLING, file)
