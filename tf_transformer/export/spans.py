@@ -50,7 +50,7 @@ class QuestionAnswerer(_SpanModel):
     Scores are those of the pipeline "question-answering" of transformers 4: the probability of the
     first token times that of the last one, by softmaxes over the tokens of the context and the
     first special token; equal texts among the best twelve candidates of each window add up. A long
-    context is cut into windows that overlap. `answers` has the `top_k` best.
+    context is cut into windows that overlap. `answers` gives the `top_k` best.
 
     Args:
         model: a built `BertForQuestionAnswering`, or `StoredWeights` of one.
@@ -126,10 +126,10 @@ class QuestionAnswerer(_SpanModel):
         return {name: x[:, 0] for name, x in self.answers(question, context, 1).items()}
 
     def answers(self, question, context, top_k):
-        """As `answer`, but each (B, top_k): the best answers to each question, the best first.
+        """Like `answer`, but each (B, top_k): the best answers to each question, the best first.
 
-        "" and 0 where there are fewer. As in transformers, further answers change scores: of each
-        window, 2 top_k + 10 candidates count.
+        "" and 0 where there are fewer. As in transformers, scores depend on `top_k`: equal texts
+        add up among the 2 top_k + 10 best candidates of each window.
         """
         holds, expected = (top_k >= 1) & (top_k <= MOST_ANSWERS), f"1 to {MOST_ANSWERS}"
         top_k = asserted(top_k, holds, "top_k", expected, "another number")
@@ -368,7 +368,7 @@ class TokenClassifier(_SpanModel):
 
 
 def text_model_for(folder):
-    """The class here for a published model by its head, unless it generates texts; or None."""
+    """The class that serves a published model, by its head; None for generators and others."""
     file = Path(folder) / "config.json"
     content = read_json(file) if file.is_file() else {}
     names = content.get("architectures")

@@ -1,4 +1,4 @@
-"""SavedModels of models with their tokenizers: sentence encoders and classifiers.
+"""Sentence encoders and classifiers with their tokenizers, as SavedModels.
 
 Axes: B batch, T length, C classes, D width of a vector.
 """
@@ -123,7 +123,7 @@ class TextEncoder(TextModel):
         model: a built `SentenceEncoder`, for which `unpad=True` is faster, or `PooledModel`; or
             `StoredWeights` of one.
         tokenizer: its `GraphTokenizer`. The texts of a `PooledModel` get the special tokens that
-            the file adds; one without tokens is a tf.errors.InvalidArgumentError.
+            the file adds; a text without tokens raises tf.errors.InvalidArgumentError.
         max_length: int, maximum number of tokens; None for all positions of the model.
         lowercase: bool, whether to lowercase texts before tokenization.
         jit_compile: bool, or None for True where TensorFlow sees a GPU or TPU. False uses XLA only
@@ -171,7 +171,8 @@ class TextEncoder(TextModel):
         if published_type(path) in FAMILIES:
             own = {"pooling", "normalize", "ignored_fields"}
             if others := sorted(changes.keys() - own):
-                raise ArgumentError(", ".join(others), "none for a decoder or T5", "some")
+                given = {name: changes[name] for name in others}
+                raise ArgumentError(", ".join(others), "none for a decoder or T5", given)
             model = load_sentence_encoder(path, **changes)
             tokenizer = decoder_tokenizer(path)
         else:

@@ -6,7 +6,7 @@ Axes: B batch, T length, D model width, F units of the last layer.
 import keras
 import tensorflow as tf
 
-from tf_transformer.errors import check_choice
+from tf_transformer.errors import check, check_choice
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.layers.architecture import HasArchitecture
 from tf_transformer.layers.base_layer import TakesIds
@@ -38,14 +38,17 @@ class PooledModel(TakesIds, HasArchitecture, BaseModel):
 
     Call arguments:
         inputs: dict of integer tensors (B, T), see `Bert`: `input_ids`, and `attention_mask` with 1
-            for tokens and 0 for padding, on either side; `token_type_ids` change nothing.
+            for tokens and 0 for padding, on either side. A text has the positions that it has
+            alone; for a GPT-2 transformers counts padding on the left. `token_type_ids` change
+            nothing.
         training: bool or None; dropout is only applied if true.
 
     Returns:
         float32 tensor (B, D) or (B, F).
 
     Raises:
-        ValueError: If the pooling is unknown or `pad_id` is no id; for the inputs see `Bert`.
+        ValueError: If the pooling is unknown, `pad_id` is no id, `dense` has other parts, or the
+            mask another shape than (B, T); for the other inputs see `Bert`.
 
     Example:
         >>> config = BertConfig(13, 8, 2, 2, 16, labels=("no", "yes"))
@@ -83,6 +86,8 @@ class PooledModel(TakesIds, HasArchitecture, BaseModel):
         if config.labels:
             name, dense = "final_layer", (len(config.labels), None, False)
         if dense is not None:
+            fits = isinstance(dense, tuple | list) and len(dense) == 3
+            check(fits, "dense", "None or (units, activation, use_bias)", dense)
             units, activation, use_bias = dense
             options = {"use_bias": use_bias, "name": name, "dtype": "float32"}
             self.dense = FlatDense(units, get_activation(activation), **options)
@@ -104,7 +109,15 @@ class PooledModel(TakesIds, HasArchitecture, BaseModel):
 
     def call(self, inputs, training=None):
         ids, _, tokens = checked_inputs(inputs)
-        tokens = tf.ones_like(ids, tf.bool) if tokens is None else tokens  # (B, T)
+        if tokens is None:
+            tokens = tf.ones_like(ids, tf.bool)
+        else:  # (B, T); padding on the left moves to the right, so that a text begins at position 0
+            expected, got = "shape (batch, length)", f"{tuple(tokens.shape)}"
+            check(tokens.shape.rank == 2, "attention_mask", expected, got)
+            first = tf.argmax(tf.cast(tokens, tf.int32), axis=1, output_type=tf.int32)
+            length = tf.shape(ids)[1]
+            places = (first[:, tf.newaxis] + tf.range(length)) % length
+            ids, tokens = (tf.gather(x, places, batch_dims=1) for x in (ids, tokens))
         mask, options = tokens[:, tf.newaxis, tf.newaxis], self._options
         states = self.stack(ids, training, mask, causal=options["causal"])
         if options["pad_id"] is not None:

@@ -112,15 +112,26 @@ def test_the_decoder_of_a_t5_does_not_matter_to_vectors(tmp_path):
     np.testing.assert_array_equal(found, load_sentence_encoder(ENCODERS / "t5-gated")(inputs))
 
 
-def test_padding_on_the_left_gives_the_same_vectors():
-    ids, mask = np.array([[5, 9, 7, 0, 0]]), np.array([[1, 1, 1, 0, 0]])
-    for name in ("llama-last", "t5-mean"):  # with distances as positions
-        model = load_sentence_encoder(ENCODERS / name)
-        right, left = (
-            model({"input_ids": ids[:, ::step][:, at], "attention_mask": mask[:, ::step][:, at]})
-            for step, at in ((1, slice(5)), (-1, [0, 1, 4, 3, 2]))
-        )
-        np.testing.assert_allclose(left, right, atol=1e-6)
+@pytest.mark.parametrize("pooling", ["cls", "mean", "lasttoken"])
+@pytest.mark.parametrize(
+    "folder", [CLASSIFIERS / "gpt2", CLASSIFIERS / "llama", ENCODERS / "t5-mean"]
+)
+def test_padding_does_not_change_a_vector(folder, pooling):
+    model = load_sentence_encoder(folder, pooling=pooling)
+    alone = model({"input_ids": np.array([[5, 9, 7]])})
+    for row in ([5, 9, 7, 0, 0], [0, 0, 5, 9, 7], [0, 5, 9, 7, 0]):
+        ids = np.array([row])
+        found = model({"input_ids": ids, "attention_mask": (ids != 0).astype("int32")})
+        np.testing.assert_allclose(found, alone, atol=1e-6)
+
+
+def test_a_mask_of_pairs_and_an_incomplete_dense_layer_are_refused():
+    config = BertConfig(13, 8, 2, 2, 16)
+    inputs = {"input_ids": np.ones((2, 3), int), "attention_mask": np.ones((2, 3, 3), int)}
+    with pytest.raises(ValueError, match="attention_mask: expected shape .batch, length"):
+        PooledModel(config)(inputs)
+    with pytest.raises(ValueError, match="dense: expected None or .units, activation, use_bias"):
+        PooledModel(config, dense=5)
 
 
 @pytest.mark.parametrize(
