@@ -36,15 +36,15 @@ from tf_transformer.training import BestWeights, ResumeCheckpoint, average_weigh
 pytestmark = pytest.mark.fault
 ROOT = Path(__file__).parents[1]
 SUPPORT = ROOT / "tests" / "support"
-CASES = 4  # for each reader
+CASES = 16  # for each reader; to make its valid file takes longer
 
 
-@pytest.mark.parametrize(
-    ("cases", "first"), [(CASES, 0), pytest.param(1000, 0, marks=pytest.mark.whole)]
-)
-def test_every_reader_refuses_or_reads_a_damaged_file(tmp_path, cases, first):
+@pytest.mark.one_of(4)
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("cases", [CASES, pytest.param(1000, marks=pytest.mark.whole)])
+def test_every_reader_refuses_or_reads_a_damaged_file(tmp_path, cases, part):
     done = subprocess.run(
-        [sys.executable, SUPPORT / "hostile_program.py", tmp_path, str(cases), str(first)],
+        [sys.executable, SUPPORT / "hostile_program.py", tmp_path, str(cases), "0", f"{part}/4"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(SUPPORT)])},
@@ -55,7 +55,7 @@ def test_every_reader_refuses_or_reads_a_damaged_file(tmp_path, cases, first):
     results = json.loads(done.stdout)
     wrong = {name: result["wrong"] for name, result in results.items() if result["wrong"]}
     assert wrong == {}, f"the files are in {tmp_path}"
-    assert len(results) > 40 and sum(result["accepted"] for result in results.values()) > cases
+    assert len(results) > 10 and sum(result["accepted"] for result in results.values()) > cases
 
 
 def test_the_same_seed_damages_the_same_way():

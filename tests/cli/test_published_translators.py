@@ -6,7 +6,7 @@ import pytest
 from command_line import command_here
 from loading import VECTORS
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 FOLDERS = VECTORS / "text_to_text"
 LANGUAGES = ("--source-language", "eng_Latn", "--target-language", "fra_Latn")

@@ -8,7 +8,7 @@ from random_weights import randomize
 from tf_transformer.bert import BertConfig, BertForSequenceClassification, BertWithExits
 from tf_transformer.compression import ExitPoint, choose_exit, exit_points
 
-pytestmark = pytest.mark.one_of(4, "layers")
+pytestmark = pytest.mark.one_of(10, "layers")
 
 CONFIG = BertConfig(13, 24, 5, 4, 11, labels=("a", "b", "c"))
 

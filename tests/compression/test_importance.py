@@ -18,7 +18,7 @@ from tf_transformer.compression import (
 from tf_transformer.compression.pruning import attention_sites, network_sites
 from tf_transformer.training import SmoothedCrossentropy
 
-pytestmark = pytest.mark.one_of(3, "models")
+pytestmark = pytest.mark.one_of(10, "models")
 
 
 def translator():

@@ -22,7 +22,7 @@ from tf_transformer.layers.positions import (
 )
 from tf_transformer.layers.residuals import PreNorm
 
-pytestmark = pytest.mark.one_of(3, "models")
+pytestmark = pytest.mark.one_of(10, "models")
 
 ROTARY = Architecture(
     positions=RotaryPositions(), residual=PreNorm(), feed_forward=GatedFeedForward("silu")

@@ -18,7 +18,7 @@ from tf_transformer.layers.positions import RotaryPositions
 from tf_transformer.layers.residuals import PreNorm
 from tf_transformer.models.bert.text_inputs import read_tokenizer, text_inputs
 
-pytestmark = pytest.mark.one_of(4, "parts")
+pytestmark = pytest.mark.one_of(10, "parts")
 
 PARTS = Architecture(
     positions=RotaryPositions(), residual=PreNorm(), feed_forward=GatedFeedForward("silu")

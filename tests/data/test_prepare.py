@@ -10,7 +10,7 @@ from tf_transformer.data import PairSource, PreparedPairs, prepare_pairs, split_
 from tf_transformer.data.source import comparable
 from tf_transformer.tokenizers import Tokenizer, train_subwords
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 module = importlib.import_module("tf_transformer.data.preparing")
 

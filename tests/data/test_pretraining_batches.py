@@ -6,7 +6,7 @@ import pytest
 from tf_transformer.data import PretrainingBatches, text_blocks
 from tf_transformer.tokenizers import WordPieceTokenizer
 
-pytestmark = pytest.mark.one_of(4, "runs")
+pytestmark = pytest.mark.one_of(10, "runs")
 
 WORDS = [stem + end for stem in ("low", "new", "wide", "slow") for end in ("", "er", "est")]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tf_transformer.data import PairSource, PreparedPairs, ShardedBatches, prepare_pairs
 
-pytestmark = pytest.mark.one_of(4, "runs")
+pytestmark = pytest.mark.one_of(10, "runs")
 
 module = importlib.import_module("tf_transformer.data.preparing")
 ENDS = {"start_id": 1, "end_id": 2}

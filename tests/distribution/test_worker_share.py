@@ -10,7 +10,7 @@ from tf_transformer.data import BucketedBatches
 from tf_transformer.distribution import Workers, own_rows
 from tf_transformer.functional.labels import real_labels
 
-pytestmark = pytest.mark.one_of(4, "runs")
+pytestmark = pytest.mark.one_of(10, "runs")
 
 rng = np.random.default_rng(3)
 IDS = [[int(n) + 3] * int(rng.integers(1, 9)) for n in range(97)]

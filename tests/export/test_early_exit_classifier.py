@@ -14,7 +14,7 @@ from tiny_bert import CONFIG, randomised, tiny_folder
 from tf_transformer import EarlyExitClassifier, bert, count_compilations
 from tf_transformer.export.saving import load_saved_model
 
-pytestmark = pytest.mark.one_of(4, "served")
+pytestmark = pytest.mark.one_of(10, "served")
 
 TEXTS = ["a good film", "", "The PLOT was unknown.", "电影 好 " * 20, "bad", "a bad plot", "was"]
 LABELS = ("坏", "good", "so-so")

@@ -7,7 +7,7 @@ from tf_transformer.export import freeze
 from tf_transformer.generation import greedy_decode
 from tf_transformer.models.bert import BertConfig, BertForTokenClassification
 
-pytestmark = pytest.mark.one_of(4, "served")
+pytestmark = pytest.mark.one_of(10, "served")
 
 IDS = tf.TensorSpec((None, None), tf.int32)
 

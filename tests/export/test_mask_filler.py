@@ -11,7 +11,7 @@ from tf_transformer import MaskFiller, bert
 from tf_transformer.errors import ArgumentError
 from tf_transformer.export.saving import StoredWeights, load_saved_model
 
-pytestmark = pytest.mark.one_of(4, "served")
+pytestmark = pytest.mark.one_of(10, "served")
 
 TEXTS = ["a [MASK] film", "[MASK]", "the plot was unknown [MASK] 电影", "a film " * 3 + "[MASK]"]
 

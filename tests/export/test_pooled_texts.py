@@ -17,7 +17,7 @@ from tf_transformer.models.hugging_face.folders import load_sentence_encoder
 from tf_transformer.models.hugging_face.translation_tokenizers import decoder_tokenizer
 from tf_transformer.serving import Task
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 CLASSIFIERS, ENCODERS = VECTORS / "pooled" / "classifiers", VECTORS / "pooled" / "encoders"
 

@@ -26,7 +26,7 @@ from tf_transformer import (
 from tf_transformer.export.saving import load_saved_model
 from tf_transformer.export.text_generator import cut_at_stop
 
-pytestmark = pytest.mark.one_of(4, "published")
+pytestmark = pytest.mark.one_of(10, "published")
 
 CASES = json.loads((FOLDER / "cases.json").read_text("utf-8"))
 GROUPS = [

@@ -28,7 +28,7 @@ from tf_transformer.export.saving import REQUESTS, load_saved_model
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.serving import Task
 
-pytestmark = pytest.mark.one_of(4, "served")
+pytestmark = pytest.mark.one_of(10, "served")
 
 TEXTS = ["a good film", "", "The PLOT was unknown.", "电影 好 " * 20, "\x00 \u2028 é", "bad"]
 

@@ -20,7 +20,7 @@ from tf_transformer import (
 from tf_transformer.errors import ArgumentError
 from tf_transformer.export.saving import load_saved_model
 
-pytestmark = pytest.mark.one_of(4, "published")
+pytestmark = pytest.mark.one_of(10, "published")
 
 FOLDERS = VECTORS / "text_to_text"
 LANGUAGES = {

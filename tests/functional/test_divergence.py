@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tf_transformer.functional.labels import symmetric_divergence
 
-pytestmark = pytest.mark.one_of(4, "layers")
+pytestmark = pytest.mark.one_of(10, "layers")
 
 
 def reference(logits):

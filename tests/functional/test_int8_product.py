@@ -18,7 +18,7 @@ from tf_transformer.functional.activations import gelu, gelu_tanh
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
 from tf_transformer.layers.feed_forwards import FlatDense
 
-pytestmark = pytest.mark.one_of(3, "forms")
+pytestmark = pytest.mark.one_of(10, "forms")
 
 M, K, N = 7, 1597, 13
 MODES = {

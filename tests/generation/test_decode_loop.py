@@ -7,7 +7,7 @@ import tensorflow as tf
 from tf_transformer import gather_rows
 from tf_transformer.generation.decoding import decode_loop
 
-pytestmark = pytest.mark.one_of(4, "layers")
+pytestmark = pytest.mark.one_of(10, "layers")
 
 
 def stay(state, kept, room):

@@ -12,7 +12,7 @@ from random_weights import randomize
 from tf_transformer import BPETokenizer, Ensemble, LanguageModel, Transformer, continue_texts
 from tf_transformer.export.translation.translator import IdTranslator
 
-pytestmark = pytest.mark.one_of(4, "layers")
+pytestmark = pytest.mark.one_of(10, "layers")
 
 INP = tf.constant([[5, 6, 7, 2, 0], [9, 2, 0, 0, 0], [3, 4, 8, 10, 2]])
 V, L, END = 13, 5, 2

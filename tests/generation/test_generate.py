@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_transformer import Ensemble, LanguageModel, generate
 from tf_transformer.models.hugging_face import generation_settings, load
 
-pytestmark = pytest.mark.one_of(4, "parts")
+pytestmark = pytest.mark.one_of(10, "parts")
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CASES = json.loads((VECTORS / "generation" / "cases.json").read_text())

@@ -26,7 +26,7 @@ from tf_transformer import (
     Transformer,
 )
 
-pytestmark = pytest.mark.one_of(4, "layers")
+pytestmark = pytest.mark.one_of(10, "layers")
 
 PARTS = [
     AlibiPositions(),

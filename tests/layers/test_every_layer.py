@@ -10,7 +10,7 @@ import tensorflow as tf
 from layer_cases import CASES, F
 from layer_harness import Case
 
-pytestmark = pytest.mark.one_of(4, "layers")
+pytestmark = pytest.mark.one_of(10, "layers")
 
 # Combinations of what other cases have alone, and layers with many tests of their own.
 COMBINED = (

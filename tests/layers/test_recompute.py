@@ -18,7 +18,7 @@ from tf_transformer import (
     recompute_layers,
 )
 
-pytestmark = pytest.mark.one_of(3, "models")
+pytestmark = pytest.mark.one_of(10, "models")
 
 IDS = np.array([[7, 11, 5, 9, 1, 2, 4], [3, 8, 6, 2, 5, 0, 0]], np.int32)
 T5 = Architecture(T5Positions(4, 5), residual=PreNorm(), feed_forward=MacaronFeedForward())

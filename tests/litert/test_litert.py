@@ -12,7 +12,7 @@ from tf_transformer import bert, litert
 from tf_transformer.export import write_litert
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 
-pytestmark = pytest.mark.one_of(4, "served")
+pytestmark = pytest.mark.one_of(10, "served")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tf_transformer import (
     Transformer,
 )
 
-pytestmark = pytest.mark.one_of(4, "parts")
+pytestmark = pytest.mark.one_of(10, "parts")
 
 INP = np.array([[5, 6, 7, 2, 0, 0, 0], [9, 2, 3, 4, 4, 8, 2], [3, 4, 8, 2, 0, 0, 0]])
 TAR = np.array([[1, 7, 9, 0, 0], [1, 3, 0, 0, 0], [1, 12, 4, 4, 6]])

@@ -24,7 +24,7 @@ from tf_transformer.models.bert import (
 )
 from tf_transformer.training import FusedAdam, MaskedAccuracy, RDrop, SmoothedCrossentropy
 
-pytestmark = pytest.mark.one_of(4, "parts")
+pytestmark = pytest.mark.one_of(10, "parts")
 
 IDS = tf.constant([[1, 4, 5, 2], [1, 6, 2, 0]])
 

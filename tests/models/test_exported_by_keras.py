@@ -16,7 +16,7 @@ from tf_transformer import ComplexEmbedding, ComplexToReal, Encoder, TokenEmbedd
 from tf_transformer import LanguageModel as DecoderOnly
 from tf_transformer import Transformer as EncoderDecoder
 
-pytestmark = pytest.mark.one_of(4, "parts")
+pytestmark = pytest.mark.one_of(10, "parts")
 
 V, D = 29, 6
 SIZES = {"num_layers": 1, "d_model": D, "num_heads": 3, "dff": 5}

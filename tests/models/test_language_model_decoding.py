@@ -27,7 +27,7 @@ from tf_transformer import (
     sample_decode,
 )
 
-pytestmark = [pytest.mark.one_of(3, "models"), pytest.mark.one_of(10)]  # files; cases of each test
+pytestmark = [pytest.mark.one_of(10, "models"), pytest.mark.one_of(10)]  # files; cases of each test
 
 L, END = 8, 2
 PROMPTS = np.array([[5, 7, 5, 7], [9, 3, 0, 0], [0, 0, 0, 0], [4, 0, 0, 0]])

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_transformer import Architecture, MultiHeadAttention, Transformer, architectures, bert
 from tf_transformer.models.architectures import named
 
-pytestmark = pytest.mark.one_of(4, "layers")
+pytestmark = pytest.mark.one_of(10, "layers")
 
 
 def shapes_only(published):

@@ -29,7 +29,7 @@ from tf_transformer import (
     repeat_rows,
 )
 
-pytestmark = [pytest.mark.one_of(3, "models"), pytest.mark.one_of(10)]  # files; cases of each test
+pytestmark = [pytest.mark.one_of(10, "models"), pytest.mark.one_of(10)]  # files; cases of each test
 SIZES = {"num_layers": 2, "d_model": 14, "num_heads": 7, "dff": 11, "pe_input": 9, "pe_target": 9}
 INP = tf.constant([[5, 6, 7, 2, 0], [9, 2, 0, 0, 0], [3, 4, 8, 10, 2]])
 L, END = 8, 2

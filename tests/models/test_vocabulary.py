@@ -9,7 +9,7 @@ from random_weights import randomize
 from tf_transformer import Architecture, LanguageModel, Transformer, bert, with_vocab_size
 from tf_transformer.compression.quantization import quantized
 
-pytestmark = pytest.mark.one_of(4, "parts")
+pytestmark = pytest.mark.one_of(10, "parts")
 
 V, MORE = 13, 17
 IDS = tf.constant([[2, 7, 3, 0, 0], [1, 12, 5, 4, 2]])

@@ -11,7 +11,7 @@ from small_generators import generator_folder
 
 from tf_transformer.serving import Limits, Refused, Task, create_app
 
-pytestmark = pytest.mark.one_of(4, "served")
+pytestmark = pytest.mark.one_of(10, "served")
 
 LIMITS = Limits(most_texts=3, most_characters=20, most_new_tokens=9, most_bytes=10_000)
 

@@ -16,7 +16,7 @@ from tf_transformer.cli.arguments import model_path
 from tf_transformer.export.spans import text_model_for
 from tf_transformer.serving import Task, create_app
 
-pytestmark = pytest.mark.one_of(4, "served")
+pytestmark = pytest.mark.one_of(10, "served")
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "spans" / "bert"
 

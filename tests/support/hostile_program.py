@@ -1,8 +1,9 @@
 """Give readers damaged files, many in one process with little memory.
 
-`python hostile_program.py FOLDER CASES FIRST_SEED [NAME...]`: CASES per reader, or of those whose
-name contains a NAME. `FOLDER/now.txt` names the case that runs, so that whoever started this knows
-which one ended the process. The file of a case that fails is kept. Prints one line of JSON.
+`python hostile_program.py FOLDER CASES FIRST_SEED [WHICH]`: CASES per reader, of all readers, of
+every fourth from the second on ("1/4"), or of those with WHICH in their names. `FOLDER/now.txt`
+names the case that runs, so that whoever started this knows which one ended the process. The file
+of a case that fails is kept. Prints one line of JSON.
 """
 
 import faulthandler
@@ -64,11 +65,19 @@ def run(reader, valid, folder, cases, first):
     return accepted, wrong
 
 
-def main(folder, cases, first, *names):
+def readers_of(which):
+    """The readers that the last argument chooses."""
+    part, slash, parts = which.partition("/")
+    if slash and part.isdigit():
+        return READERS[int(part) :: int(parts)]
+    return [reader for reader in READERS if which in reader.name]
+
+
+def main(folder, cases, first, which=""):
     warnings.simplefilter("ignore")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = [one for one in READERS if not names or any(name in one.name for name in names)]
+    chosen = readers_of(which)
     valid = {}
     for number, reader in enumerate(chosen):
         valid[reader.name] = folder / "valid" / str(number)
@@ -94,4 +103,4 @@ def main(folder, cases, first, *names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:5])

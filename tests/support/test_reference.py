@@ -24,7 +24,7 @@ VECTORS = SUPPORT.parent / "vectors"
 B, T, S, N, H = 2, 3, 5, 7, 4
 D, F, V = N * H, 11, 19
 
-pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.one_of(4, "layers")]
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.one_of(10, "layers")]
 
 
 def padded_ids():

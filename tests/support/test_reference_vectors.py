@@ -12,7 +12,7 @@ import reference_numpy as ref
 import tensorflow as tf
 from exact import close
 
-pytestmark = pytest.mark.one_of(4, "layers")
+pytestmark = pytest.mark.one_of(10, "layers")
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 N, S, VECTORS_H = 7, 5, 2

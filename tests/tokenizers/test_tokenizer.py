@@ -30,7 +30,7 @@ from tf_transformer.tokenizers import (
 )
 from tf_transformer.tokenizers.pipeline import BERT_SPECIAL_TOKENS
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 CLASSES = [BPETokenizer, WordPieceTokenizer, UnigramTokenizer]
 TRAINERS = [*(cls.train for cls in CLASSES), WordPieceTokenizer.train_by_information]

@@ -20,7 +20,7 @@ from tf_transformer.tokenizers import (
 )
 from tf_transformer.tokenizers.tokenizer_file import AddedToken
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 BERT_TOKENS = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "low", "##er", "l", "##e"]
 

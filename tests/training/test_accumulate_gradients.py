@@ -16,7 +16,7 @@ from tf_transformer.training import (
     accumulate_gradients,
 )
 
-pytestmark = pytest.mark.one_of(3, "models")
+pytestmark = pytest.mark.one_of(10, "models")
 
 ROWS, LENGTH = 7, 5  # 7 rows do not divide into equal parts
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_transformer import FusedAdam, GlobalLossScale
 from tf_transformer.training import BestWeights, ResumeCheckpoint
 
-pytestmark = pytest.mark.one_of(4, "runs")
+pytestmark = pytest.mark.one_of(10, "runs")
 
 
 def model(width=3, dtype="float32"):

@@ -19,7 +19,7 @@ from tf_transformer import (
 )
 from tf_transformer.visualize import explorer
 
-pytestmark = pytest.mark.one_of(4, "parts")
+pytestmark = pytest.mark.one_of(10, "parts")
 
 SENTENCES = ["Where is the station?", "车站在哪里？"]
 

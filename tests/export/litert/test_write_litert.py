@@ -22,7 +22,7 @@ from tf_transformer.litert import padded, read_functions
 from tf_transformer.models.bert.text_inputs import read_tokenizer_file
 from tf_transformer.tokenizers import BPETokenizer, TokenizerFile
 
-pytestmark = pytest.mark.one_of(4, "served")
+pytestmark = pytest.mark.one_of(10, "served")
 
 writing = importlib.import_module("tf_transformer.export.write_litert")
 TEXTS = ["a good film", "was the plot unknown .", "bad", "电影 好 " * 20, "the film was bad"]

@@ -8,7 +8,7 @@ import pytest
 
 from tf_transformer.export import VectorIndex, nearest, write_index
 
-pytestmark = pytest.mark.one_of(4, "served")
+pytestmark = pytest.mark.one_of(10, "served")
 
 WIDTH, COUNT = 24, 1009
 KINDS = ["float32", "float16", "int8", "pq", "hnsw"]

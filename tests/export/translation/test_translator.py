@@ -26,7 +26,7 @@ from tf_transformer.export.translation.folder import (
 )
 from tf_transformer.tokenizers import GraphBPE, Tokenizer
 
-pytestmark = pytest.mark.one_of(4, "served")
+pytestmark = pytest.mark.one_of(10, "served")
 
 STRANGE = [
     "I love you.",

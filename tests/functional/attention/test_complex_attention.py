@@ -14,7 +14,7 @@ from tf_transformer.functional.attention.complex_attention import complex_attent
 from tf_transformer.functional.attention.plan import AttentionPlan, attention_plan
 
 pytestmark = [
-    pytest.mark.one_of(4, "parts"),
+    pytest.mark.one_of(10, "parts"),
     pytest.mark.one_of(4),  # of the cases of each test
 ]
 

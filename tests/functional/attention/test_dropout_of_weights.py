@@ -15,7 +15,7 @@ from attention_plans import (
 
 from tf_transformer import scaled_dot_product_attention
 
-pytestmark = pytest.mark.one_of(4, "parts")
+pytestmark = pytest.mark.one_of(10, "parts")
 
 
 @pytest.mark.one_of(10)

@@ -26,7 +26,7 @@ from tf_transformer.export import stablehlo
 from tf_transformer.functional.attention import fused, plan
 from tf_transformer.functional.attention.by_distance import ByDistance
 
-pytestmark = pytest.mark.one_of(3, "forms")
+pytestmark = pytest.mark.one_of(10, "forms")
 
 
 @pytest.fixture(autouse=True)

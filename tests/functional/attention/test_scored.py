@@ -20,7 +20,7 @@ from tf_transformer import (
 )
 from tf_transformer.functional.attention import scored
 
-pytestmark = [pytest.mark.one_of(3, "forms"), pytest.mark.one_of(4)]  # files; cases of each test
+pytestmark = [pytest.mark.one_of(10, "forms"), pytest.mark.one_of(4)]  # files; cases of each test
 
 B, T, S, D, E, U, V = 3, 5, 7, 4, 6, 11, 2
 FUNCTIONS = {

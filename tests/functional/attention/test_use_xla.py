@@ -13,7 +13,7 @@ from tf_transformer import (
 from tf_transformer.functional.attention import plan as module
 from tf_transformer.functional.attention.plan import attention_plan, use_xla
 
-pytestmark = pytest.mark.one_of(4, "layers")
+pytestmark = pytest.mark.one_of(10, "layers")
 
 
 @pytest.fixture

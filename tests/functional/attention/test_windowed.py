@@ -15,7 +15,7 @@ from reference_gradients import attention_gradients
 from tf_transformer import AttentionPlan, scaled_dot_product_attention
 from tf_transformer.functional.attention.by_distance import ByDistance
 
-pytestmark = [pytest.mark.one_of(3, "forms"), pytest.mark.one_of(4)]  # files; cases of each test
+pytestmark = [pytest.mark.one_of(10, "forms"), pytest.mark.one_of(4)]  # files; cases of each test
 
 every_size = pytest.mark.parametrize("plan", ["windowed 3", "windowed 64"])
 every_path = pytest.mark.parametrize("name", ["eager", "graph", "xla", "core_xla"])

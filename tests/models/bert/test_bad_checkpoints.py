@@ -14,7 +14,7 @@ from loading import VECTORS
 
 from tf_transformer import bert
 
-pytestmark = pytest.mark.one_of(3, "bert")
+pytestmark = pytest.mark.one_of(10, "bert")
 
 
 class TestWhatIsRefused:

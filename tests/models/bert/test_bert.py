@@ -12,7 +12,7 @@ from random_bert import CONFIG, HEADS, batch, built, tokens_only
 
 from tf_transformer import bert
 
-pytestmark = pytest.mark.one_of(4, "published")
+pytestmark = pytest.mark.one_of(10, "published")
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 OTHER_NAMES = {"sop_logits": "seq_relationship_logits"}

@@ -38,7 +38,7 @@ from tf_transformer import (
 from tf_transformer.models.bert.attention import PaddedLayout, tokens_in
 
 pytestmark = [
-    pytest.mark.one_of(4, "parts"),
+    pytest.mark.one_of(10, "parts"),
     pytest.mark.one_of(10),  # of the cases of each test
 ]
 

@@ -7,7 +7,7 @@ from random_bert import CONFIG, batch, built
 
 from tf_transformer import bert
 
-pytestmark = pytest.mark.one_of(3, "bert")
+pytestmark = pytest.mark.one_of(10, "bert")
 
 IDS = batch()["input_ids"]
 

@@ -6,7 +6,7 @@ from random_bert import CONFIG, batch, built
 
 from tf_transformer import Dropout, bert
 
-pytestmark = pytest.mark.one_of(4, "runs")
+pytestmark = pytest.mark.one_of(10, "runs")
 
 OFF = {
     "hidden_dropout_prob": 0.0,

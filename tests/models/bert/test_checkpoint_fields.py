@@ -25,7 +25,7 @@ from tf_transformer.models.bert.checkpoints.config_files import (
     config_file,
 )
 
-pytestmark = pytest.mark.one_of(3, "bert")
+pytestmark = pytest.mark.one_of(10, "bert")
 
 ROOT = Path(__file__).resolve().parents[3]
 # Under the headings of the docs.

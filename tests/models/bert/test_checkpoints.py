@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from tf_transformer import bert
 
-pytestmark = pytest.mark.one_of(4, "parts")
+pytestmark = pytest.mark.one_of(10, "parts")
 
 IDS = {"input_ids": np.array([[3, 7, 1, 28]], np.int32)}
 

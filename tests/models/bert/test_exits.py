@@ -16,7 +16,7 @@ from tf_transformer.bert import BertForSequenceClassification, BertWithExits
 from tf_transformer.data import LabelledTexts
 from tf_transformer.training import FineTuning, fine_tune
 
-pytestmark = pytest.mark.one_of(4, "published")
+pytestmark = pytest.mark.one_of(10, "published")
 
 exits = importlib.import_module("tf_transformer.models.bert.exits")
 LABELS = ("a", "b", "c")

@@ -10,7 +10,7 @@ from loading import close
 from tf_transformer import bert
 from tf_transformer.functional.attention.masks import additive_mask
 
-pytestmark = pytest.mark.one_of(3, "bert")
+pytestmark = pytest.mark.one_of(10, "bert")
 
 B, F, T, D, N = 2, 5, 5, 14, 7
 

@@ -7,7 +7,7 @@ from tiny_bert import CONFIG
 from tf_transformer import bert
 from tf_transformer.models.bert.bert_config import PUBLISHED_CONFIGS
 
-pytestmark = pytest.mark.one_of(3, "bert")
+pytestmark = pytest.mark.one_of(10, "bert")
 
 
 def table(model):

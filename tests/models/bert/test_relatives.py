@@ -25,7 +25,7 @@ from tf_transformer.data import LabelledTexts
 from tf_transformer.models.bert.bert_config import FAMILIES
 from tf_transformer.training import FineTuning, fine_tune
 
-pytestmark = pytest.mark.one_of(4, "published")
+pytestmark = pytest.mark.one_of(10, "published")
 
 
 def copied(name, folder):

@@ -19,7 +19,7 @@ from tf_transformer.export import write_litert
 from tf_transformer.models.bert.bert_config import FAMILIES
 from tf_transformer.tokenizers import TokenizerFile
 
-pytestmark = pytest.mark.one_of(4, "published")
+pytestmark = pytest.mark.one_of(10, "published")
 
 XLM_TEMPLATE = TemplateProcessing(
     single="<s> $A </s>",

@@ -16,7 +16,7 @@ from tf_transformer.models.bert.text_inputs import (
     write_bert_vocabulary,
 )
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from random_bert import HEADS, batch, built, tokens_only, twin
 
 from tf_transformer import bert
 
-pytestmark = pytest.mark.one_of(3, "bert")
+pytestmark = pytest.mark.one_of(10, "bert")
 
 
 @pytest.mark.parametrize("cls", [bert.Bert, *HEADS, bert.SentenceEncoder], ids=lambda c: c.__name__)

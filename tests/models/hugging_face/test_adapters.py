@@ -39,7 +39,7 @@ from tf_transformer.export.write_litert import litert_functions
 from tf_transformer.models.bert.text_inputs import read_tokenizer
 from tf_transformer.training import RDrop
 
-pytestmark = pytest.mark.one_of(4, "published")
+pytestmark = pytest.mark.one_of(10, "published")
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 NAMES = sorted(path.name for path in (VECTORS / "adapters").iterdir())

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from tf_transformer import SmoothedCrossentropy, load, save_pretrained
 from tf_transformer.data import BucketedBatches, LanguageModelBatches
 
-pytestmark = pytest.mark.one_of(4, "runs")
+pytestmark = pytest.mark.one_of(10, "runs")
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "published"
 SOURCES, TARGETS = [[7, 11, 5], [9], [6, 8]], [[12, 9], [6, 7, 13, 5], [8]]

@@ -26,7 +26,7 @@ from tf_transformer import (
 from tf_transformer.compression import quantized
 from tf_transformer.models.hugging_face import load, save_pretrained
 
-pytestmark = pytest.mark.one_of(4, "published")
+pytestmark = pytest.mark.one_of(10, "published")
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "published"
 NAMES = sorted(path.name for path in FOLDER.iterdir())

@@ -24,7 +24,7 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.export.saving import load_saved_model
 from tf_transformer.models.hugging_face.translation_tokenizers import decoder_tokenizer
 
-pytestmark = pytest.mark.one_of(4, "published")
+pytestmark = pytest.mark.one_of(10, "published")
 
 FOLDERS = VECTORS / "pieces"
 KINDS = ("albert", "albert, cased", "llama", "llama, not legacy")

@@ -16,7 +16,7 @@ from tf_transformer.models.bert import BertConfig
 from tf_transformer.models.hugging_face.folders import load_sentence_encoder
 from tf_transformer.models.pooled_model import PooledModel
 
-pytestmark = pytest.mark.one_of(4, "published")
+pytestmark = pytest.mark.one_of(10, "published")
 
 CLASSIFIERS, ENCODERS = VECTORS / "pooled" / "classifiers", VECTORS / "pooled" / "encoders"
 NAMES = sorted(path.name for path in CLASSIFIERS.iterdir())

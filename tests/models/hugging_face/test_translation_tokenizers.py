@@ -17,7 +17,7 @@ from tf_transformer import (
 )
 from tf_transformer.errors import ArgumentError
 
-pytestmark = pytest.mark.one_of(4, "published")
+pytestmark = pytest.mark.one_of(10, "published")
 
 FOLDERS = VECTORS / "text_to_text"
 LANGUAGES = {"nllb": ("eng_Latn", "fra_Latn"), "m2m100": ("__en__", "__fr__")}

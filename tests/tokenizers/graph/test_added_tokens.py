@@ -23,7 +23,7 @@ from tf_transformer.tokenizers import (
 )
 from tf_transformer.tokenizers.tokenizer_file import AddedToken as OurToken
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 TRAINING = ["hello world é E1 ab low lower"] * 9 + SEEDS
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}

@@ -18,7 +18,7 @@ from unicode_texts import SEEDS, all_characters, random_texts
 
 from tf_transformer.tokenizers import GraphTokenizer, Tokenizer
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 WORDS_OF_5000 = ["x" * 5000, "ab" * 2500, "好" * 5000, "我们" * 2500, "😀" * 5000, "\u0301" * 5000]
 

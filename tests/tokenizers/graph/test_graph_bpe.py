@@ -7,7 +7,7 @@ import pytest
 from tf_transformer.tokenizers import BPETokenizer, GraphBPE, TokenizerFile
 from tf_transformer.tokenizers.graph.models import _merges_for_certain
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 
 @pytest.fixture(scope="module")

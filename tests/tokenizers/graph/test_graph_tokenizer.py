@@ -14,7 +14,7 @@ from tokenizer_files import MODELS
 from tf_transformer.tokenizers import GraphBPE, GraphTokenizer, Tokenizer
 from tf_transformer.tokenizers.graph import texts as graph_texts
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 
 @pytest.fixture(params=MODELS)

@@ -6,7 +6,7 @@ from reference_unigram import best_paths
 
 from tf_transformer.tokenizers import GraphUnigram, TokenizerFile, UnigramTokenizer
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 
 def make(scores, unknown=0):

@@ -5,7 +5,7 @@ import pytest
 
 from tf_transformer.tokenizers import GraphWordPiece, TokenizerFile, WordPieceTokenizer
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 
 def longest_match_first(word, vocabulary, prefix, unknown, longest=100):

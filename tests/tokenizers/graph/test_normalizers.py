@@ -26,7 +26,7 @@ from tf_transformer.tokenizers.graph.words import Normalizer
 from tf_transformer.tokenizers.pipeline import byte_level_pipeline, metaspace_pipeline
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 BERT = [
     BertNormalizer(clean, chinese, accents, lower)

@@ -15,7 +15,7 @@ from tf_transformer.tokenizers import GraphBPE, GraphTokenizer, Tokenizer, Token
 from tf_transformer.tokenizers.graph.offsets import Offsets
 from tf_transformer.tokenizers.pipeline import byte_alphabet
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "spans"
 KINDS = ["wordpiece", "wordpiece, cased", "GPT-2", "RoBERTa", "XLM-R", "T5", "unigram, bert"]

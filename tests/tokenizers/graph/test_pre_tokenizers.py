@@ -25,7 +25,7 @@ from tf_transformer.tokenizers.graph.words import build_pre_tokenizer
 from tf_transformer.tokenizers.pipeline import WORD_PATTERN, byte_alphabet
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 SPLITTERS = [
     BertPreTokenizer(),

@@ -16,7 +16,7 @@ from tf_transformer.tokenizers import GraphTokenizer, Tokenizer, read_sentencepi
 from tf_transformer.tokenizers.graph.texts import Texts
 from tf_transformer.tokenizers.graph.words import Normalizer
 
-pytestmark = pytest.mark.one_of(4, "texts")
+pytestmark = pytest.mark.one_of(10, "texts")
 
 RULES = {
     **{"a": "X", "ab": "Y z", "\u0301": "Z", "é": "e ", "b\u0302c": "bc", "가": "ga", "\t": " "},

@@ -12,7 +12,7 @@ from tf_transformer.data import LabelledTexts
 from tf_transformer.training import FineTuning, fine_tune, text_batches
 from tf_transformer.training.runs import fine_tuning
 
-pytestmark = pytest.mark.one_of(4, "runs")
+pytestmark = pytest.mark.one_of(10, "runs")
 
 LABELS = ("bad", "good")
 SETTINGS = FineTuning(epochs=12, batch_size=7, learning_rate=5e-3, max_length=9)

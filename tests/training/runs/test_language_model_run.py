@@ -27,7 +27,7 @@ from tf_transformer.training import (
     get_preset,
 )
 
-pytestmark = pytest.mark.one_of(4, "runs")
+pytestmark = pytest.mark.one_of(10, "runs")
 
 LONG = pytest.mark.one_of(10, "long")
 

@@ -10,7 +10,7 @@ from tf_transformer import bert
 from tf_transformer.bert import BertConfig, SentenceEncoder, TwoTowers
 from tf_transformer.training import FineTuning, hard_negatives, retrieval_scores, train_pairs
 
-pytestmark = pytest.mark.one_of(4, "runs")
+pytestmark = pytest.mark.one_of(10, "runs")
 
 CONFIG = BertConfig(13, 24, 2, 4, 11, max_position_embeddings=11, hidden_dropout_prob=0.0)
 
