@@ -83,7 +83,7 @@ def saved(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     "line",
     [

@@ -39,7 +39,7 @@ SUPPORT = ROOT / "tests" / "support"
 CASES = 16  # for each reader; to make its valid file takes longer
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("cases", [CASES, pytest.param(1000, marks=pytest.mark.whole)])
 def test_every_reader_refuses_or_reads_a_damaged_file(tmp_path, cases, part):

@@ -103,7 +103,7 @@ def test_two_workers_pretrain_and_fine_tune(tmp_path):
     assert done.returncode == 0 and done.stdout.endswith(b"\tfilm film\n")
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_one_worker_is_stopped_and_all_resume(pairs, tmp_path, number):

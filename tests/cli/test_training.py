@@ -44,7 +44,7 @@ def test_train_scores_exports_and_translates(run):
     assert (folder / "saved_model" / "attention.svg").read_text("utf-8").startswith("<svg")
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("subword", ["wordpiece", "unigram"])
 def test_other_subword_models_train_in_float16_and_translate(pairs, tmp_path, subword):
     folder = tmp_path / "run"
@@ -92,7 +92,7 @@ def test_a_finished_run_is_not_overwritten(run, pairs, tmp_path):
     assert done.stderr.startswith(b"tf-transformer: ") and done.stderr.count(b"\n") == 1
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.fault
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_and_says_how_to_go_on(pairs, tmp_path, number, code):

@@ -124,7 +124,7 @@ def test_the_range_is_the_largest_value_of_all_batches():
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_what_is_multiplied_has_seven_bits(name):
     """Word vectors of a BERT are only looked up."""
     smaller = quantized(built(name)[0])

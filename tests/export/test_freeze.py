@@ -26,7 +26,7 @@ def model_of_bert(dtype="float32"):
     )
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 0.02)])
 def test_results_are_those_of_the_function(dtype, tolerance):
     _, function = model_of_bert(dtype)

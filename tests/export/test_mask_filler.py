@@ -36,7 +36,7 @@ def expected(model, tokenizer, text):
     return (scores / scores.sum())[: tokenizer.vocab_size]
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_tokens_and_scores(model, tokenizer, jit_compile):
     found = MaskFiller(model, tokenizer, jit_compile=jit_compile).fill(TEXTS, top_k=7)

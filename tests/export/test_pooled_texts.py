@@ -39,7 +39,7 @@ def check_answers(found, answers):
         np.testing.assert_allclose(sorted(scores), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "qwen2"])
 def test_classes_are_those_of_the_pipeline(name):
     case = case_of(CLASSIFIERS / name)
@@ -49,7 +49,7 @@ def test_classes_are_those_of_the_pipeline(name):
     check_answers(classifier.classify(case["texts"]), case["answers"])
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("name", sorted(path.name for path in ENCODERS.iterdir()))
 def test_vectors_are_those_of_sentence_transformers(name):
     case = case_of(ENCODERS / name)
@@ -58,7 +58,7 @@ def test_vectors_are_those_of_sentence_transformers(name):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("jit_compile", [False, True])  # True pads to buckets
 def test_a_saved_classifier(tmp_path, jit_compile):
     folder = CLASSIFIERS / "llama"

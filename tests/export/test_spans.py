@@ -78,7 +78,7 @@ def check_entities(found, expected):
         assert words == [text[entity["start"] : entity["end"]] for entity in wanted]
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", range(3))
 def test_answers_of_the_pipeline(without_tracing, kind, number):
@@ -86,7 +86,7 @@ def test_answers_of_the_pipeline(without_tracing, kind, number):
     check_answers(reader.answer(**texts), rows)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", range(3))
 def test_several_answers_of_the_pipeline(without_tracing, kind, number):
@@ -117,7 +117,7 @@ def test_equal_scores_keep_their_order(without_tracing):
     assert len(set(found["score"][0, :3].numpy().tolist())) == 1
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", range(5))
 def test_entities_of_the_pipeline(without_tracing, kind, number):
@@ -126,7 +126,7 @@ def test_entities_of_the_pipeline(without_tracing, kind, number):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("jit_compile", [False, True])  # True pads to buckets
 def test_a_saved_reader(tmp_path, jit_compile):
     reader, texts, rows = reader_of("roberta", 1, jit_compile=jit_compile)
@@ -139,7 +139,7 @@ def test_a_saved_reader(tmp_path, jit_compile):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_saved_tagger(tmp_path, jit_compile):
     tagger, texts, expected = tagger_of("bert", 3, jit_compile=jit_compile)

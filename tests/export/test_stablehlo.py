@@ -24,7 +24,7 @@ from tf_transformer.functional.attention.scaled_dot_product import cached_attent
 T, S = 131, 149
 pytestmark = [
     pytest.mark.one_of(10, "parts"),
-    pytest.mark.one_of(4),  # of the cases of each test
+    pytest.mark.one_of(10),  # of the cases of each test
 ]
 TILED = AttentionPlan("blockwise", query_block=32, key_block=64)
 WINDOWED = AttentionPlan("windowed", query_block=16)

@@ -75,7 +75,7 @@ def whole(folder):
     return TextEncoder.from_pretrained(folder)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_vectors(models):
     encoder, expected = models["encoder"]
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=1e-5, atol=1e-6)
@@ -169,7 +169,7 @@ def test_loads_where_there_is_only_tensorflow(models, saved, tmp_path):
     assert labels == [names[n] for n in np.argmax(probabilities, 1)]
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_every_weight_is_stored_once_and_nothing_calls_python(models, saved):
     encoder, _ = models["encoder"]
     stored = tf.train.list_variables(str(saved / "encoder" / "variables" / "variables"))

@@ -138,7 +138,7 @@ def test_vectors_of_a_half_precision_policy_are_those_of_keras(policy):
     np.testing.assert_array_equal(in_a_row.predict(IDS, verbose=0), found)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_model
 def test_neighbors_above_2048_stay_apart_in_half_precision(name):
     keras.config.set_dtype_policy("mixed_float16")
@@ -196,7 +196,7 @@ def test_a_prompt_out_of_range():
         model.start(np.array([[2**32 + 5]]), 3)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_model
 def test_ragged_ids_and_lists(name):
     model, call = made(name)

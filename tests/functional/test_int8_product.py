@@ -231,7 +231,7 @@ def test_rounding_is_within_half_a_step(axis, largest):
 @every_mode
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", gelu, "silu"])
 @pytest.mark.parametrize("most", [None, 4.0])
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 def test_a_quantized_layer_is_near_the_layer(mode, activation, most):
     keras.utils.set_random_seed(0)
     layer = FlatDense(11, activation=activation, bias_initializer="ones")

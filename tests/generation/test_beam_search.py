@@ -57,7 +57,7 @@ class TestAgainstEnumeration:
 
 
 class TestAgainstAPlainOne:
-    @pytest.mark.one_of(4)
+    @pytest.mark.one_of(10)
     @pytest.mark.parametrize("length_penalty", (*PENALTIES, 2.0))
     @pytest.mark.parametrize("beams, count", [(1, 1), (2, 1), (3, 2), (3, 3), (5, 2), (13, 4)])
     def test_random_models(self, beams, count, length_penalty):
@@ -144,7 +144,7 @@ def test_a_batch_is_its_rows():
         assert_same(alone, expected)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("options", [{}, {"no_repeat_ngram": 2, "min_length": 2}])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_graph_and_xla_give_the_same(compiled, options):

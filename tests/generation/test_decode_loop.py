@@ -31,7 +31,7 @@ def count_up(goals, resize=None, seen=None, jit_compile=False, fails_at=-1):
 
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9, 16, 17, 37])
 @pytest.mark.parametrize("mode", ["whole", "whole, XLA", "leaving", "leaving, XLA inside"])
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 def test_everything_comes_back_to_its_place(mode, size):
     goals = np.random.default_rng(size).integers(1, 19, size).astype(np.int32)
     resize = None if mode.startswith("whole") else stay

@@ -122,7 +122,7 @@ class Uncached(LanguageModel):
         return kept | {name: tf.gather(state[name], rows) for name in ("read", "count")}
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("number", [1, 7])
 def test_uncached_decoding_gives_the_same_tokens(models, tmp_path, number):
     _, settings, texts, expected = case(tmp_path, number)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_transformer import ComplexEmbedding
 from tf_transformer.functional.positions import sinusoidal_positions
 
-pytestmark = pytest.mark.one_of(4)  # of the cases of each test
+pytestmark = pytest.mark.one_of(10)  # of the cases of each test
 
 V, D = 11, 7
 IDS = np.array([[5, 0, 6, 7, 5], [7, 8, 0, 0, 10]], np.int32)

@@ -26,7 +26,7 @@ from tf_transformer import (
 )
 from tf_transformer.functional.attention.plan import AttentionPlan
 
-pytestmark = pytest.mark.one_of(4)  # of the cases of each test
+pytestmark = pytest.mark.one_of(10)  # of the cases of each test
 
 N, D, F, V = 7, 14, 11, 13
 IDS = np.array([[5, 0, 6, 7, 5], [7, 8, 12, 0, 0]], np.int32)

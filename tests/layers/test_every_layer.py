@@ -61,7 +61,7 @@ def test_saved_as_keras_file(case, tmp_path):
     harness.check_keras_file(case, tmp_path)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @every_layer
 def test_config_round_trip(case):
     harness.check_config(case)

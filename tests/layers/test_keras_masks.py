@@ -144,7 +144,7 @@ CASES = {
 }
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", CASES)
 def test_padding_changes_nothing_and_the_mask_goes_on(name):
     layer = CASES[name]()
@@ -189,7 +189,7 @@ def test_attention_from_rows_to_rows():
     close(rows, expected, 1e-6)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("plan", ["whole", "rowwise", "blockwise"])
 @pytest.mark.parametrize("window", [None, 2])
 @pytest.mark.parametrize("part", [None, RotaryPositions, AlibiPositions])

@@ -18,7 +18,7 @@ from tf_transformer import (
 from tf_transformer.layers import BatchNorm, EncoderLayer, LayerNorm, NaiveBatchNorm, RMSNorm
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("jit", [True, False])
 @pytest.mark.parametrize("name", LAYER_CHECKS)
 def test_layers_match_the_vectors(name, jit):

@@ -75,7 +75,7 @@ def steps(make, recompute, jit, **options):
     ("name", "jit"),
     [
         *((name, jit) for name in MODELS for jit in (None, False)),
-        pytest.param("transformer", True, marks=pytest.mark.one_of(3)),
+        pytest.param("transformer", True, marks=pytest.mark.one_of(6)),
     ],
 )
 def test_gradients_and_states_are_those_of_a_plain_step(name, jit):

@@ -12,7 +12,7 @@ from attention_plans import near
 
 from tf_transformer import AdditiveAttention, BilinearAttention, MultiplicativeAttention
 
-pytestmark = pytest.mark.one_of(4)  # of the cases of each test
+pytestmark = pytest.mark.one_of(10)  # of the cases of each test
 
 B, T, S, D, U = 2, 3, 5, 7, 11
 MAKE = {

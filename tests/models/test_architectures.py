@@ -93,7 +93,7 @@ def test_xla_agrees(name):
     np.testing.assert_allclose(xla[TAR != 0], expected, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_choice
 def test_gradients_are_those_of_the_reference(choice):
     """In training, along a random direction of all weights."""

@@ -53,7 +53,7 @@ def test_adjacent_layers_are_the_same():
     assert len(made(Architecture(num_groups=9)).encoder.enc_layers) == 3
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("parts", [{}, {"positions": ShawPositions(3)}], ids=str)
 def test_the_same_as_layers_with_equal_weights(parts):
     model, whole = made(Architecture(num_groups=2, **parts)), made(Architecture(**parts))
@@ -75,7 +75,7 @@ def test_the_same_as_layers_with_equal_weights(parts):
     assert whole.count_params() - model.count_params() == sum(per_layer)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("share_embeddings", [False, True])
 def test_narrow_vectors_are_a_table_of_the_whole_width(share_embeddings):
     model = made(NARROW, share_embeddings)
@@ -102,7 +102,7 @@ def test_narrow_vectors_are_a_table_of_the_whole_width(share_embeddings):
 
 @pytest.mark.slow
 @every_choice
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("share_embeddings", [False, True])
 def test_cached_decoding(choice, share_embeddings):
     model, (source, _) = made(choice, share_embeddings), pairs()
@@ -119,7 +119,7 @@ def test_cached_decoding(choice, share_embeddings):
 
 @pytest.mark.slow
 @every_choice
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 def test_trains_and_is_saved(choice, tmp_path):
     model, (source, target) = made(choice, True), pairs()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

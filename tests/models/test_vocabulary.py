@@ -82,7 +82,7 @@ def test_outputs_are_those_of_the_smaller_model(name):
         np.testing.assert_array_equal(weight, value)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("name", ["shared", "factorized", "language model", "ALBERT", "float16"])
 def test_further_rows_are_drawn_as_in_a_new_model(name):
     model = made(name)
@@ -114,7 +114,7 @@ def test_two_vocabularies_of_a_translator():
     assert (config["input_vocab_size"], config["target_vocab_size"]) == (23, 23)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", ["shared", "language model", "BertForMaskedLM", "ALBERT"])
 def test_a_larger_model_is_saved_and_loaded(name, tmp_path):
     larger = with_vocab_size(made(name), MORE)

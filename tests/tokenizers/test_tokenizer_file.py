@@ -243,7 +243,7 @@ def test_missing_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 def test_vocabulary_of_bert(tmp_path, lowercase):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(BERT_TOKENS) + "\n", encoding="utf-8")

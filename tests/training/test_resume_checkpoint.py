@@ -48,7 +48,7 @@ def saved_twice(folder, **options):
     return kept
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "mixed_float16"])
 def test_everything_comes_back(tmp_path, dtype):
     _, newest = saved_twice(tmp_path, dtype=dtype)
@@ -74,7 +74,7 @@ def test_the_newest_are_kept(tmp_path):
 
 @pytest.mark.fault
 @pytest.mark.parametrize("damage", ["torn", "empty", "flipped", "other values"])
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 def test_the_one_before_a_damaged_one_is_used(tmp_path, capsys, damage):
     before, _ = saved_twice(tmp_path)
     path = tmp_path / "epoch-00002-step-00000000.npz"

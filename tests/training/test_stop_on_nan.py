@@ -48,7 +48,7 @@ def model():
         ({"y": np.inf}, "all layers are finite and the loss is inf: look at its labels"),
     ],
 )
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 def test_step_and_layer_are_named_and_nothing_is_lost(tmp_path, bad, said):
     one = model()
     message = (

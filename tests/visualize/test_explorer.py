@@ -52,7 +52,7 @@ def softmax(scores):
     [None, Architecture(positions=RotaryPositions(), num_key_value_heads=2)],
     ids=["paper", "rotary, grouped"],
 )
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 def test_a_translators_page_has_its_attention(tokenizer, architecture, tmp_path):
     model = translator(tokenizer, architecture=architecture)
     page = explorer(model, SENTENCES, tmp_path / "page.html", tokenizer=tokenizer)
@@ -156,7 +156,7 @@ def test_a_page_asks_for_nothing(tmp_path):
         ({"model_or_folder": "nowhere", "tokenizer": None}, "model_or_folder: expected the folder"),
     ],
 )
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_bad_input_is_refused(tokenizer, change, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = {"model_or_folder": translator(tokenizer), "texts": "a", "tokenizer": tokenizer}

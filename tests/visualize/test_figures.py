@@ -33,7 +33,7 @@ FIGURES = {
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("draw", FIGURES, ids=lambda draw: draw.__name__)
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 def test_a_light_and_a_dark_page(draw, dark, tmp_path):
     figure = draw(*FIGURES[draw], dark=dark)
     figure.savefig(tmp_path / "a.png")  # nothing overlaps the page, no warning

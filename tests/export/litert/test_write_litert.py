@@ -76,7 +76,7 @@ def inputs(tmp_path_factory):
 TOLERANCES = {"float32": 2e-6, "float16": 2e-3, "int8": 0.1, "full int8": 0.5}
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_a_classifier(dtype, tokenizer_file, inputs, tmp_path):
     model = classifier()
@@ -95,7 +95,7 @@ def test_a_classifier(dtype, tokenizer_file, inputs, tmp_path):
     assert labels == [LABELS[n] for n in probabilities.argmax(1)]
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("options", [{}, {"unpad": True, "pooling": "cls"}], ids=str)
 def test_a_text_encoder(options, tokenizer_file, inputs, tmp_path):
     model = encoder(**options)
@@ -182,7 +182,7 @@ def test_a_translator_never_chooses_an_id_without_a_token(translations, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 def test_a_translator_in_fewer_bits(dtype, translations, tmp_path):
     tokenizer_file, texts = translations
     sizes = {}

@@ -109,7 +109,7 @@ def test_xla_and_a_plain_graph_give_the_same(warm):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_batch_is_its_rows(warm, jit_compile):
     translator, _ = warm(jit_compile)
@@ -127,7 +127,7 @@ def test_a_batch_is_its_rows(warm, jit_compile):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_samples(model, jit_compile):
     """The first two tokens sampled for many copies of a source follow the model's distribution."""
@@ -242,7 +242,7 @@ def memory():
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_ten_thousand_translations_do_not_grow_the_memory(warm, jit_compile):
     translator, _ = warm(jit_compile)

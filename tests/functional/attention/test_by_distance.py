@@ -14,7 +14,7 @@ from tf_transformer.functional.attention.by_distance import ByDistance, collect,
 
 B, N, T, S, H, MOST = 2, 3, 7, 11, 4, 3
 D = 2 * MOST + 1
-pytestmark = [pytest.mark.one_of(10, "forms"), pytest.mark.one_of(4)]  # files; cases of each test
+pytestmark = [pytest.mark.one_of(10, "forms"), pytest.mark.one_of(10)]  # files; cases of each test
 # Shapes of the three tables.
 TABLES = {
     "scores": ((N, D), None, None),

@@ -11,7 +11,7 @@ from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.attention.scaled_dot_product import cached_attention
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_dtype
 @pytest.mark.parametrize("jit", [True, False])
 @pytest.mark.parametrize("with_bias", [True, False])
@@ -64,7 +64,7 @@ def test_a_mask_says_which_slots_are_seen(jit):
     near(output, expected, "float32")
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("jit", [True, False])
 @pytest.mark.parametrize("window", [1, 3, 20])
 def test_a_window_is_that_of_the_full_call(jit, window):

@@ -15,7 +15,7 @@ from tf_transformer.functional.attention.plan import AttentionPlan, attention_pl
 
 pytestmark = [
     pytest.mark.one_of(10, "parts"),
-    pytest.mark.one_of(4),  # of the cases of each test
+    pytest.mark.one_of(10),  # of the cases of each test
 ]
 
 B, N, T, S, H = 2, 3, 7, 11, 5
@@ -86,7 +86,7 @@ def numeric_gradient(which, part, direction, mask, step=1e-6):
     return (loss(step) - loss(-step)) / (2 * step)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_path
 @every_plan
 @pytest.mark.parametrize("mask", MASKS)

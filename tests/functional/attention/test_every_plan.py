@@ -118,7 +118,7 @@ def test_xla_is_near_float64(problem, dtype, plan, name):
     check(problem, dtype, name, plan)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_dtype
 @every_plan
 @every_path
@@ -135,7 +135,7 @@ def test_scores_of_30000_stay_finite(name, plan, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_plan
 @every_path
 @pytest.mark.parametrize("causal", [False, True])
@@ -165,7 +165,7 @@ def test_an_average_in_float16_does_not_overflow(plan, causal):
         np.testing.assert_allclose(output, v, rtol=2e-3)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_plan
 @every_path
 def test_no_bias_frees_what_is_blocked(name, plan):
@@ -188,7 +188,7 @@ def test_no_bias_frees_what_is_blocked(name, plan):
         np.testing.assert_array_equal(other, output)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_plan
 @every_path
 def test_what_is_blocked_changes_no_bit(name, plan):
@@ -207,7 +207,7 @@ def test_what_is_blocked_changes_no_bit(name, plan):
         assert gradient.numpy().any()
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_plan
 @every_path
 def test_under_causal_the_future_changes_no_bit_of_the_past(name, plan):
@@ -221,7 +221,7 @@ def test_under_causal_the_future_changes_no_bit_of_the_past(name, plan):
         assert (other[:, :, now:] != output[:, :, now:]).numpy().all()
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @every_plan
 def test_causal_is_the_look_ahead_mask(plan):
     q, k, v, g = some_inputs(t=11)
@@ -241,7 +241,7 @@ def test_causal_is_the_look_ahead_mask(plan):
             AttentionPlan("blockwise", query_block=64, key_block=128), False, id="blockwise"
         ),
         pytest.param(AttentionPlan("rowwise", most_scores=2**15), False, id="rowwise"),
-        pytest.param("whole", True, id="whole by XLA", marks=pytest.mark.one_of(2)),
+        pytest.param("whole", True, id="whole by XLA", marks=pytest.mark.one_of(4)),
     ],
 )
 def test_long_gradients_equal_those_of_the_whole_plan(plan, jit, causal):
@@ -256,7 +256,7 @@ def test_long_gradients_equal_those_of_the_whole_plan(plan, jit, causal):
         near(one, other.numpy(), "float32")
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_plan
 def test_batch_and_lengths_may_be_unknown_until_the_graph_runs(plan):
     @tf.function(
@@ -279,7 +279,7 @@ def test_batch_and_lengths_may_be_unknown_until_the_graph_runs(plan):
                 near(one, other.numpy(), "float32")
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_plan
 def test_an_empty_batch_has_empty_gradients_and_its_bias_zeros(plan):
     @tf.function(

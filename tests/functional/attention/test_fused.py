@@ -47,7 +47,7 @@ def emulated(monkeypatch):
     return names
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("case", CASES)
 def test_results_and_gradients_are_those_of_float64(case, emulated):
     t, s, mask, options = CASES[case]
@@ -87,7 +87,7 @@ def test_scores_by_distance_are_a_bias(has_gradient, emulated):
         assert gradients[3] is None
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("case", ["padding", "causal, padding", "queries"])
 def test_what_is_blocked_changes_no_bit(case, emulated):
     t, s, mask, options = CASES[case]
@@ -246,7 +246,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("case", OTHERS)
 def test_by_name_a_call_that_it_cannot_take_is_refused(case):
     (q, k, v, g), options, message = OTHERS[case]

@@ -20,7 +20,7 @@ from tf_transformer import (
 )
 from tf_transformer.functional.attention import scored
 
-pytestmark = [pytest.mark.one_of(10, "forms"), pytest.mark.one_of(4)]  # files; cases of each test
+pytestmark = [pytest.mark.one_of(10, "forms"), pytest.mark.one_of(10)]  # files; cases of each test
 
 B, T, S, D, E, U, V = 3, 5, 7, 4, 6, 11, 2
 FUNCTIONS = {
@@ -159,7 +159,7 @@ def test_float64_stays_float64(name, variant, use):
         np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("way", ["graph", "unknown sizes"])
 @every_variant
 def test_what_is_blocked_changes_no_bit(name, variant, way, use):

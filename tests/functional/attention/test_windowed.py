@@ -15,7 +15,7 @@ from reference_gradients import attention_gradients
 from tf_transformer import AttentionPlan, scaled_dot_product_attention
 from tf_transformer.functional.attention.by_distance import ByDistance
 
-pytestmark = [pytest.mark.one_of(10, "forms"), pytest.mark.one_of(4)]  # files; cases of each test
+pytestmark = [pytest.mark.one_of(10, "forms"), pytest.mark.one_of(10)]  # files; cases of each test
 
 every_size = pytest.mark.parametrize("plan", ["windowed 3", "windowed 64"])
 every_path = pytest.mark.parametrize("name", ["eager", "graph", "xla", "core_xla"])
@@ -64,7 +64,7 @@ def test_a_window_is_full_attention_with_a_band(plan, window, causal, t, s):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_path
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_the_average_of_a_query_far_from_all_keys_has_their_distances():
     near(output[:, :, 7:], exact, "float32")
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_size
 @every_path
 @pytest.mark.parametrize("causal", [False, True])
@@ -199,7 +199,7 @@ def test_a_mask_and_a_window_may_block_every_key_together(name, plan, causal):
     near(output[0, :, 4], inputs[2][0].numpy().mean(axis=1), "float32")
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every_size
 @every_path
 @pytest.mark.parametrize("causal", [False, True])

@@ -34,7 +34,7 @@ from tf_transformer.functional.positions import (
 )
 
 B, N, D, H = 2, 4, 24, 6
-pytestmark = pytest.mark.one_of(4)  # of the cases of each test
+pytestmark = pytest.mark.one_of(10)  # of the cases of each test
 VECTORS = np.load(Path(__file__).parents[2] / "vectors" / "positions.npz")
 PARTS = {
     "none": NoPositions,

@@ -25,7 +25,7 @@ def golden(name):
     return inputs, {OTHER_NAMES.get(key, key): array for key, array in arrays.items()}
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", [*CLASSES, *RELATIVES])
 def test_equals_the_outside_peer(name):
     inputs, expected = golden(name)
@@ -86,7 +86,7 @@ def test_masked_lm_equals_the_reference():
     close(some, np.take_along_axis(expected, positions[..., None], 1))
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("cls", [bert.Bert, *HEADS, bert.SentenceEncoder], ids=lambda c: c.__name__)
 class TestHarness:
     def case(self, cls):

@@ -405,7 +405,7 @@ class TestUntiedWords:
         (tmp_path / "bert" / "config.json").write_text(json.dumps(content))
         return tmp_path / "bert"
 
-    @pytest.mark.one_of(4)
+    @pytest.mark.one_of(10)
     @pytest.mark.parametrize(
         "cls",
         [

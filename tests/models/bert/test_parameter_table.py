@@ -73,7 +73,7 @@ def test_parameters_of_bert_base():
     assert sum(sizes.values()) == 109_482_240
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize(
     "width, layers, heads, expected",
     [(768, 12, 12, 11_683_584), (1024, 24, 16, 17_683_968), (2048, 24, 16, 58_724_864)],

@@ -37,7 +37,7 @@ def some_texts(seed, extra=()):
 @pytest.mark.parametrize("template", [None, XLM_TEMPLATE], ids=["RoBERTa", "a template"])
 @pytest.mark.parametrize("max_length", [5, 6, 9, 40])
 @pytest.mark.parametrize("paired", [False, True])
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 def test_equals_the_peer(tmp_path, template, max_length, paired):
     peer = roberta_tokenizer(tmp_path, template)
     peer.enable_padding(pad_id=1, pad_token="<pad>")
@@ -118,7 +118,7 @@ def test_a_prefix_space_that_contradicts(tmp_path):
         bert.read_tokenizer(tmp_path)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("name", ["DistilBertTokenizer", "ElectraTokenizerFast"])
 def test_a_vocabulary_of_words(tmp_path, name):
     (tmp_path / "vocab.txt").write_text("\n".join(TOKENS))
@@ -136,7 +136,7 @@ def test_a_vocabulary_of_merges_is_not_enough(tmp_path):
         bert.read_tokenizer(tmp_path)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.slow
 def test_an_encoder_from_strings(tmp_path, family):
@@ -156,7 +156,7 @@ def test_an_encoder_from_strings(tmp_path, family):
         TextEncoder(model, tokenizer, most + 1)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.slow
 def test_a_classifier_from_strings(tmp_path, family):

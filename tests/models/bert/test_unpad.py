@@ -12,7 +12,7 @@ pytestmark = pytest.mark.one_of(10, "bert")
 
 
 @pytest.mark.parametrize("cls", [bert.Bert, *HEADS, bert.SentenceEncoder], ids=lambda c: c.__name__)
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 def test_gives_the_same_of_tokens(cls):
     model, inputs = built(cls), batch(3, 7)
     keep = inputs["attention_mask"]

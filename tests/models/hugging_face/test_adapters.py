@@ -138,7 +138,7 @@ def test_trained_adapters_are_written(name, targets, written, tmp_path):
     np.testing.assert_allclose(again(inputs), model(inputs), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, FusedAdam])
 def test_training_changes_the_adapters_alone(optimizer, tmp_path):
     model = small()

@@ -31,7 +31,7 @@ def mean_loss(model, pairs, start, end):
     return np.mean(losses)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_loss_of_batches_is_that_of_the_pairs_alone(name):
     model, (start, end) = load(FOLDER / name, rate=0.0), PAIRS[name]

@@ -72,7 +72,7 @@ def hidden_states(stack, ids, tokens, attend):
     return [*states, x if stack.final_norm is None else stack.final_norm(x)]
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every
 def test_hidden_states_are_those_of_transformers(models, name):
     model, expected = models(name)
@@ -100,7 +100,7 @@ def test_hidden_states_are_those_of_transformers(models, name):
             np.testing.assert_allclose(one[real], other[real], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @every
 def test_greedy_tokens_are_those_of_generate(models, name):
     model, expected = models(name)
@@ -113,7 +113,7 @@ def test_greedy_tokens_are_those_of_generate(models, name):
     np.testing.assert_array_equal(found, wanted[:, 1:])
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @every
 def test_a_saved_folder_is_the_same(models, name, tmp_path):
     model, _ = models(name)

@@ -152,7 +152,7 @@ def with_fields(folder, name, fields):
     return folder
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("published", PUBLISHED)
 def test_all_fields_of_a_published_config_are_known(tmp_path, published):
     name, fields = PUBLISHED[published]

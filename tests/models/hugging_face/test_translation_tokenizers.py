@@ -37,7 +37,7 @@ def read():
     return make
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids(read, kind):
     tokenizer, cases = read(kind)

@@ -140,7 +140,7 @@ def test_tokens_that_are_equal_after_normalization_are_refused(special):
         GraphWordPiece(tokenizer._file.with_added_tokens(added))
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.usefixtures("without_tracing")
 @pytest.mark.parametrize("kind", [kind for kind in TRAINED if kind != "unigram, first"])
 def test_an_added_token_is_one_id(tmp_path, kind):

@@ -47,21 +47,21 @@ def test_every_sentence_of_the_corpora(pair_of, all_texts, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind not in MODELS])
 def test_other_kinds(pair_of, all_texts, kind, share_of):
     drawn = share_of(random_texts(1500, 2, all_texts))
     check_ids(pair_of(kind), all_texts[::5] + SEEDS + drawn)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("kind", MODELS)
 def test_random_texts(pair_of, all_texts, kind):
     check_ids(pair_of(kind), SEEDS + random_texts(len(all_texts) // 10, 2, all_texts))
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("kind", WORDS)
 def test_random_texts_in_the_words_of_published_models(pair_of, all_texts, kind, share_of):
     check_ids(pair_of(kind), share_of(random_texts(100_000, 4, all_texts)), decodes=False)
@@ -140,7 +140,7 @@ def test_every_character(pair_of, kind, separator):
     check_ids(pair_of(kind), texts[:600] + texts[600::50])
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_any_ids(pair_of, kind):
     graph, python = pair_of(kind)
@@ -151,7 +151,7 @@ def test_any_ids(pair_of, kind):
     assert decoded(graph, ragged) == python.decode(ragged.to_list())
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_batch_equals_its_rows_one_by_one(pair_of, kind):
     graph, _ = pair_of(kind)

@@ -99,7 +99,7 @@ def test_what_makes_such_a_matrix_is_not_called():
 
 
 @pytest.mark.parametrize("length", [None, 1, 3, 50])
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 def test_dense_ids_and_their_mask(graph, python, length):
     texts = ["he knows.", "", "we do not know the answer to that question"]
     ids, mask = graph.encode_dense(texts, length)
@@ -187,7 +187,7 @@ def test_a_length_that_is_none_is_refused(graph, length):
         graph.encode_dense(["a"], length)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_works_in_a_graph_with_one_trace(graph, python):
     traces = []
 
@@ -204,7 +204,7 @@ def test_works_in_a_graph_with_one_trace(graph, python):
     assert len(traces) == 1
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_works_in_a_dataset(graph, python):
     texts = ["Hi.", "我不知道。", "Tom left."]
     batches = tf.data.Dataset.from_tensor_slices(texts).batch(2).map(graph.encode)
@@ -292,7 +292,7 @@ def test_saved_models_need_tensorflow_alone(pair_of, tmp_path, all_texts):
         assert special == python.ids_of_roles
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_saved_model_holds_core_operations_only(graph, tmp_path):
     tf.saved_model.save(graph, str(tmp_path / "model"))
     saved = tf.saved_model.load(str(tmp_path / "model"))

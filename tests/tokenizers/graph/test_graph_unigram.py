@@ -37,7 +37,7 @@ def test_every_short_word_under_random_scores(without_tracing, seed):
         assert [ids] == UnigramTokenizer(file).encode([word])
 
 
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("scale", [1.0, 0.25])
 def test_of_equal_paths_the_reference_decides(scale):
     # Scores that are sums of powers of two, so that many paths are exactly equal.

@@ -48,7 +48,7 @@ def tokens_of(file, text):
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("prefix", ["##", ""])
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 def test_every_short_word_under_random_vocabularies(without_tracing, seed, prefix):
     draw = random.Random(seed)
     parts = ["".join(p) for n in range(1, 5) for p in itertools.product("ab#", repeat=n)]

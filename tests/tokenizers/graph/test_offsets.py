@@ -116,7 +116,7 @@ def test_forms_of_unicode(pair, form):
 @pytest.mark.parametrize("kind", ["ByteLevel", "RobertaProcessing"])
 @pytest.mark.parametrize("trims", [True, False])
 @pytest.mark.parametrize("adds", [True, False])
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 def test_spaces_are_left_out_of_tokens(pair, kind, trims, adds):
     texts = ["".join(drawn) for n in range(5) for drawn in itertools.product("a \n", repeat=n)]
     settings = {"type": kind, "add_prefix_space": adds, "trim_offsets": trims}

@@ -123,7 +123,7 @@ def test_every_short_text_of_the_characters_that_matter_to_words(words):
     check(words, texts)
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_long_texts_of_the_characters_that_matter_to_words(words, share_of):
     draw = random.Random(8)
     characters = "'sStTlLvVrReEdDmM\u017f\u212a1½\u0661!?\u0301 \t\r\n\x85\u2028\u3000字😀"
@@ -131,7 +131,7 @@ def test_long_texts_of_the_characters_that_matter_to_words(words, share_of):
     check(words, share_of(texts))
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_every_character_as_an_ending(words):
     # Ignoring case, a regular expression may match more than the two spellings of a letter.
     points = filter(is_read, map(chr, range(0x110000)))

@@ -32,7 +32,7 @@ def log_softmax(x):
     )
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 @pytest.mark.parametrize("alpha", [0.0, 2.0, 5.0])
 def test_the_loss_is_that_of_the_paper(alpha):
     model = made(alpha)

@@ -49,7 +49,7 @@ def test_weights_and_state_are_those_of_keras(options):
 
 
 @pytest.mark.parametrize("how", [{"run_eagerly": True}, {"jit_compile": True}])
-@pytest.mark.one_of(2)
+@pytest.mark.one_of(4)
 def test_eagerly_and_by_xla(how):
     expected = train(FusedAdam(0.01, **PAPER))
     for one, other in zip(train(FusedAdam(0.01, **PAPER), **how), expected, strict=True):

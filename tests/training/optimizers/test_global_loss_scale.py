@@ -42,7 +42,7 @@ def scaled(request):
     return own, optimizer, step
 
 
-@pytest.mark.one_of(3)
+@pytest.mark.one_of(6)
 def test_steps_are_those_without_a_scale_which_grows(scaled):
     own, optimizer, step = scaled
     plain, others = FusedAdam(**OPTIONS), weights()
@@ -56,7 +56,7 @@ def test_steps_are_those_without_a_scale_which_grows(scaled):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.fault
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_a_step_that_overflows_changes_the_scale_alone(scaled, bad):

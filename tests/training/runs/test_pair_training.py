@@ -78,7 +78,7 @@ def tokenizer(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("hard", [False, True])
 def test_training_brings_pairs_together(hard, tokenizer):
     rng = np.random.default_rng(5)

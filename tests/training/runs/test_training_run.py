@@ -178,7 +178,7 @@ def test_settings_of_the_optimizer_r_drop_and_precision(trained, tmp_path, monke
 
 
 @pytest.mark.slow
-@pytest.mark.one_of(4)
+@pytest.mark.one_of(10)
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_training_with_r_drop_in_half_precision_goes_on_after_an_interrupt(tmp_path, precision):
     run = small_run(tmp_path)
