@@ -76,7 +76,7 @@ def load(path):
     return (load_included if included else load_any)(str(path))
 
 
-@pytest.mark.one_of(10)
+@pytest.mark.one_of(20)
 @pytest.mark.parametrize("module", sorted({item.module for item in WITH_EXAMPLE}))
 def test_the_examples_of_a_module_run(module, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # examples may write files here

@@ -167,6 +167,7 @@ def test_modules_that_lead_out_of_the_folder(tmp_path, path):
         read_pooling(tmp_path)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     "changes",
     [

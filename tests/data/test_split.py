@@ -11,6 +11,8 @@ from tf_transformer.data import (
     split_with_validation,
 )
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 
 @pytest.fixture(scope="module", params=["en-zh", "en-fr"])
 def corpus(request):

@@ -8,6 +8,8 @@ from tf_transformer import count_compilations, warm_up_in_background
 from tf_transformer.export.compile_for import BucketedFunction
 from tf_transformer.export.saving import load_saved_model, save_module
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 _IDS = tf.TensorSpec((None, None), tf.int32)
 
 

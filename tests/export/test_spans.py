@@ -13,6 +13,8 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.export.saving import load_saved_model
 from tf_transformer.tokenizers import GraphBPE, GraphWordPiece, TokenizerFile
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 VECTORS = Path(__file__).parents[1] / "vectors" / "spans"
 KINDS = ["bert", "roberta", "xlm_roberta"]
 NAMES = {"max_seq_len": "max_length", "doc_stride": "stride", "max_answer_len": "max_answer_length"}

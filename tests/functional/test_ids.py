@@ -14,6 +14,8 @@ from tf_transformer.bert import BertConfig, BertForTokenClassification, Sentence
 from tf_transformer.functional.tensors import as_ids, in_vocabulary
 from tf_transformer.layers.complex_encoder import ComplexEncoder
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 V, D = 2053, 6
 IDS = np.array([[5, 2048, 7], [2049, 8, 0]])
 SIZES = {"num_layers": 1, "d_model": D, "num_heads": 3, "dff": 5, "rate": 0.0}

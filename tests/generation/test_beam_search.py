@@ -12,6 +12,8 @@ from table_steps import empty, step_of
 
 from tf_transformer import beam_search, greedy_decode
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 PENALTIES = (0.0, 0.6, 1.3)
 TOKEN_RULES = [
     {"bad_words": [[3], [4, 1]]},

@@ -8,6 +8,8 @@ from beam_searches import END, assert_same, markov, search
 
 from tf_transformer import beam_search
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 
 def test_an_empty_batch():
     ids, scores = beam_search(

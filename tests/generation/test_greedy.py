@@ -13,6 +13,8 @@ from vector_checks import reference_transformer
 
 from tf_transformer import greedy_decode
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 
 @pytest.fixture(scope="module")
 def model():

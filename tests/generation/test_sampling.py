@@ -10,6 +10,8 @@ import tensorflow as tf
 from tf_transformer import greedy_decode, sample_decode
 from tf_transformer.generation.beam_search import _nucleus
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 V = 7
 LOGITS = np.array([0.3, 1.1, -0.4, 0.9, 0.0, -1.0, 0.5], np.float32)
 # Chi-square, at most 10 degrees of freedom: a correct sampler exceeds it in 1 of 10,000 runs.

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tf_transformer.generation.decoding import top_sums
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 BATCH = 3
 
 

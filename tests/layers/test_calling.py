@@ -16,6 +16,8 @@ from tf_transformer import (
     create_padding_mask,
 )
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 N, D, F = 7, 14, 11
 
 

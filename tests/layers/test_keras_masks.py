@@ -48,6 +48,8 @@ from tf_transformer.layers import (
 from tf_transformer.layers.feed_forwards import GatedDense
 from tf_transformer.models.bert.encoder import BertEncoder
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 N, D, F, V = 7, 14, 11, 11
 SHORT = np.array([[5, 3]], np.int32)
 # Padding at the end, in the middle and at the beginning; without positions only the order counts.

@@ -13,6 +13,8 @@ from vector_checks import D, F, N, check_gradients, reference_transformer
 
 from tf_transformer import MaskedAccuracy, SmoothedCrossentropy, Transformer
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 
 @pytest.fixture(scope="module")
 def model():

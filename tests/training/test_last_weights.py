@@ -6,6 +6,8 @@ import pytest
 
 from tf_transformer.training import LastWeights, average_weights
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 
 def model():
     keras.utils.set_random_seed(1)

@@ -7,6 +7,8 @@ import tensorflow as tf
 from tf_transformer import BPETokenizer, GraphBPE, Transformer
 from tf_transformer.visualize import attention_svg, translation_attention
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 SENTENCES = ["Where is the station?", "车站在哪里？"]
 
 

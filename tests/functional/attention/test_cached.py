@@ -10,6 +10,8 @@ from tf_transformer import scaled_dot_product_attention
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.attention.scaled_dot_product import cached_attention
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 
 @pytest.mark.one_of(10)
 @every_dtype

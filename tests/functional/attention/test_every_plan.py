@@ -154,6 +154,7 @@ def test_a_row_with_every_key_blocked_is_the_plain_average(name, plan, causal):
     np.testing.assert_array_equal(one_less, output)
 
 
+@pytest.mark.one_of(4)
 @every_plan
 @pytest.mark.parametrize("causal", [False, True])
 def test_an_average_in_float16_does_not_overflow(plan, causal):

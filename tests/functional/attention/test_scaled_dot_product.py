@@ -172,6 +172,7 @@ def test_contract_1_5_6_results_and_gradients_close_to_float64(path, dtype):
         close(float64(gradient), numerical, TOLERANCE[dtype])
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("sign", [1, -1])
 @every_dtype
 @every_path

@@ -10,6 +10,8 @@ from tiny_bert import tiny_folder
 
 from tf_transformer import bert
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 
 def states_of(model, inputs):
     return np.asarray(model.bert(inputs)["sequence_output"], np.float64)

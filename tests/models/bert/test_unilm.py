@@ -7,6 +7,8 @@ from tiny_bert import CONFIG, randomised
 
 from tf_transformer import additive_mask, bert, create_sequence_to_sequence_mask, greedy_decode
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 SEP = 3
 
 

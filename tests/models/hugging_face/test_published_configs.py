@@ -9,6 +9,8 @@ import pytest
 
 from tf_transformer.models.hugging_face import load, save_pretrained
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 FOLDER = Path(__file__).parents[2] / "vectors" / "published"
 LABELS = {
     "id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"},

@@ -9,6 +9,8 @@ from tokenizer_files import MAKERS
 
 from tf_transformer.tokenizers import GraphTokenizer, Tokenizer
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 KINDS = ("bpe", "wordpiece", "unigram", "GPT-2", "GPT", "Llama 2", "Unigram of bytes", "BERT")
 TEXTS = ["the cat sat on the mat", "naïve 你好!\n", "it's the end.", "\ufffd \x00 é"]
 

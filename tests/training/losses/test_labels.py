@@ -15,6 +15,8 @@ from tf_transformer import MaskedAccuracy, Perplexity, SmoothedCrossentropy, Tok
 from tf_transformer.compression import Distiller
 from tf_transformer.training import RDrop
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 B, T, V = 5, 5, 7  # B = T: a weight for each row must not be taken for one of each position
 rng = np.random.default_rng(1)
 CLASSES, CLASS_LOGITS = rng.integers(0, V, B), rng.normal(size=(B, V)).astype("float32")

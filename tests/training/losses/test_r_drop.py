@@ -8,6 +8,8 @@ import tensorflow as tf
 from tf_transformer import Transformer
 from tf_transformer.training import RDrop, SmoothedCrossentropy
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 INP = np.array([[5, 6, 2, 0], [7, 2, 0, 0], [8, 9, 10, 2]], np.int32)
 TAR = np.array([[1, 4, 5], [1, 6, 0], [1, 3, 3]], np.int32)
 LABELS = np.array([[4, 5, 2], [6, 2, 0], [3, 3, 2]], np.int32)

@@ -11,6 +11,8 @@ from tf_transformer import distribution
 from tf_transformer.data.batches import epochs_dataset
 from tf_transformer.training import BestWeights, ResumeCheckpoint, resumable_fit
 
+pytestmark = pytest.mark.one_of(3, "core")
+
 
 class Batches:
     """Three batches per epoch."""
