@@ -52,21 +52,22 @@ def pytest_terminal_summary(terminalreporter, config):
 def pytest_collection_modifyitems(config, items):
     """Skip tests marked `whole`, and all but one of n cases of tests marked `one_of(n)`.
 
-    `one_of(n, group)` keeps one of n files with the same group. Of the tests marked `slow`, one of
-    thirty is kept. They take turns by the date: each runs once in n days, and equal parameters of
-    several tests mostly on the same day, so that a fixture can leave out the others. The tests that
-    notice a planted fault always run.
+    `one_of(n, group)` keeps one of n files with the same group, and those that the command names.
+    Of the tests marked `slow`, one of thirty is kept. They take turns by the date: each runs once
+    in n days, and equal parameters of several tests mostly on the same day, so that a fixture can
+    leave out the others. The tests that notice a planted fault always run.
     """
     # Trainings take longest; first, so that at the end no process has to wait for another's.
     items.sort(key=lambda item: "training" not in item.path.parts)
     if config.getoption("whole") or len(items) == 1:
         return
+    named = {Path(argument.partition("::")[0]).absolute() for argument in config.args}
     drawn_from = {}  # (what is drawn, one of how many, turn): its cases
     for item in items:
         test = item.nodeid.partition("[")[0]
         turn = datetime.date.fromisoformat(config.getoption("draw")).toordinal()
         marks = [mark.args for mark in item.iter_markers("one_of")]
-        draws = [mark for mark in marks if len(mark) == 2]
+        draws = [mark for mark in marks if len(mark) == 2 and item.path not in named]
         if item.get_closest_marker("slow"):  # no matter when the group of its file runs
             draws = [(30, "slow")]
         if own := [n for n, *group in marks if not group]:

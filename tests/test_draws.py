@@ -16,7 +16,7 @@ class Item:
     """What the draw reads of a test case."""
 
     def __init__(self, nodeid, *marks):
-        self.nodeid, self.path = nodeid, Path(nodeid.partition("::")[0])
+        self.nodeid, self.path = nodeid, Path(nodeid.partition("::")[0]).absolute()
         self.marks = [mark.mark for mark in marks]
 
     def iter_markers(self, name):
@@ -29,8 +29,8 @@ class Item:
 class Config:
     """A day of the short suite."""
 
-    def __init__(self, day):
-        self.options, self.hook = {"draw": str(day), "whole": False}, self
+    def __init__(self, day, named):
+        self.options, self.hook, self.args = {"draw": str(day), "whole": False}, self, named
         self.getoption = self.options.get
 
     def pytest_deselected(self, items):
@@ -42,10 +42,10 @@ def draw(request):
     """The ids of the cases that run on a day."""
     plugin = request.config.pluginmanager.get_plugin(str(Path(__file__).with_name("conftest.py")))
 
-    def draw(items, day):
+    def draw(items, day, named=()):
         items = list(items)
         first = datetime.date(2026, 11, 28)
-        plugin.pytest_collection_modifyitems(Config(first + datetime.timedelta(day)), items)
+        plugin.pytest_collection_modifyitems(Config(first + datetime.timedelta(day), named), items)
         return {item.nodeid for item in items}
 
     return draw
@@ -72,6 +72,14 @@ def draw(request):
 def test_every_case_runs_on_some_day(draw, items, days):
     ran = Counter(nodeid for day in range(days) for nodeid in draw(items, day))
     assert ran.keys() == {item.nodeid for item in items}
+
+
+def test_a_file_that_the_command_names_always_runs(draw):
+    items = [Item(f"{n}.py::test[{name}]", COMMANDS) for n in range(12) for name in NAMES]
+    for day in range(10):
+        ran = draw(items, day, ["3.py", "5.py::test"])
+        assert sum(nodeid.startswith(("3.py", "5.py")) for nodeid in ran) == 2 * len(NAMES)
+        assert len({nodeid.partition(":")[0] for nodeid in ran}) in (3, 4)
 
 
 def test_tests_with_other_cases_draw_mostly_equal_parameters(draw):
