@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config, items):
     """Skip tests marked `whole`, and all but one of n cases of tests marked `one_of(n)`.
 
     `one_of(n, group)` keeps one of n files with the same group, and those that the command names.
-    Of the tests marked `slow`, one of thirty is kept. They take turns by the date: each runs once
+    Of the tests marked `slow`, one of sixty is kept. They take turns by the date: each runs once
     in n days, and equal parameters of several tests mostly on the same day, so that a fixture can
     leave out the others. The tests that notice a planted fault always run.
     """
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config, items):
         marks = [mark.args for mark in item.iter_markers("one_of")]
         draws = [mark for mark in marks if len(mark) == 2 and item.path not in named]
         if item.get_closest_marker("slow"):  # no matter when the group of its file runs
-            draws = [(30, "slow")]
+            draws = [(60, "slow")]
         if own := [n for n, *group in marks if not group]:
             # One draw for all: draws from different cases may never keep the same one.
             draws.append((math.lcm(*own), None))

@@ -63,9 +63,9 @@ def draw(request):
             ],
             24,
         ),
-        ([Item(f"a.py::test{n}[{name}]", SLOW, SIX) for n in range(4) for name in NAMES], 180),
+        ([Item(f"a.py::test{n}[{name}]", SLOW, SIX) for n in range(4) for name in NAMES], 360),
         ([Item(f"{n}.py::test[{name}]", COMMANDS) for n in range(12) for name in NAMES], 10),
-        ([Item(f"{n}.py::test{m}", COMMANDS, SLOW) for n in range(12) for m in range(9)], 300),
+        ([Item(f"{n}.py::test{m}", COMMANDS, SLOW) for n in range(12) for m in range(9)], 600),
     ],
     ids=["one_of", "two marks", "slow", "group", "slow in a group"],
 )

@@ -227,6 +227,7 @@ def test_the_defaults_of_help_are_those_of_the_settings():
     assert {name: default for name, (default, _) in _SETTINGS.items()}.items() <= settings.items()
 
 
+@pytest.mark.slow
 def test_the_activation_of_the_pooler(folder, tmp_path):
     vectors = {}
     for activation in ("tanh", "linear"):

@@ -75,6 +75,7 @@ def rows_of(batches):
             yield tf.nest.map_structure(lambda t, n=n: tf.constant(t[n : n + 1]), (x, y))
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(10)
 @pytest.mark.parametrize("make", [translator, classifier])
 @pytest.mark.parametrize("kind", ["heads", "units"])

@@ -135,6 +135,7 @@ for rows, width, units in ((1, 2, 1), (1, 1597, 13), (2, 1597, 257), (67, 97, 48
 """
 
 
+@pytest.mark.slow
 @pytest.mark.one_of(10)
 @pytest.mark.parametrize(
     "setting",

@@ -185,6 +185,7 @@ def test_a_published_decoder(task):
         assert last == {"finish_reason": "length"} and len(pieces) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_the_model_refuses(task, stream):
     with serving(task, Limits()) as post:
@@ -197,6 +198,7 @@ def test_what_the_model_refuses(task, stream):
             assert answer.status_code == 400 and answer.json()["error"].startswith(message)
 
 
+@pytest.mark.slow
 def test_a_translator_with_languages():
     folder = VECTORS / "text_to_text" / "mbart"
     cases = json.loads((folder / "cases.json").read_text("utf-8"))

@@ -13,7 +13,7 @@ from loading import close
 from tf_transformer import bert, greedy_decode
 from tf_transformer.export import TextEncoder, nearest
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.one_of(3, "core")]
 GOLDEN = Path(__file__).resolve().parents[2] / "vectors" / "bert" / "minilm.npz"
 
 
