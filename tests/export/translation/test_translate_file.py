@@ -1,5 +1,6 @@
 """Translating a file: order of lines, interruption, resuming, and errors for mismatched files."""
 
+import gc
 import gzip
 import importlib
 import json
@@ -219,12 +220,24 @@ def test_bad_input(source, tmp_path):
     assert len(translated(unfinished)) == 23
 
 
+@pytest.fixture
+def usual_collection():
+    """Collect garbage as often as a user's process does, not as rarely as conftest.py says."""
+    rare = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*rare)
+
+
 @pytest.mark.slow
-def test_the_memory_does_not_grow_with_the_file(tmp_path):
+def test_the_memory_does_not_grow_with_the_file(tmp_path, usual_collection):
     source = tmp_path / "source"
     source.write_text(("some words of a line, some more " * 3 + "\n") * 20_000)
     translator = UpperTranslator()
     translator.batches = _Nothing()
+    few = tmp_path / "few"
+    few.write_text("some words\n" * 400)
+    translate_file(translator, few, tmp_path / "first")  # fills the caches of Python and TensorFlow
     tracemalloc.start()
     translate_file(translator, source, tmp_path / "target", lines_at_once=200)
     _, peak = tracemalloc.get_traced_memory()
