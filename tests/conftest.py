@@ -63,7 +63,10 @@ def pytest_collection_modifyitems(config, items):
         return
     named = {Path(argument.partition("::")[0]).absolute() for argument in config.args}
     drawn_from = {}  # (what is drawn, one of how many, turn): its cases
+    left_out = {item for item in items if item.get_closest_marker("whole")}
     for item in items:
+        if item in left_out:
+            continue  # takes no turn: on its day nothing would run
         test = item.nodeid.partition("[")[0]
         turn = datetime.date.fromisoformat(config.getoption("draw")).toordinal()
         marks = [mark.args for mark in item.iter_markers("one_of")]
@@ -79,7 +82,6 @@ def pytest_collection_modifyitems(config, items):
             cases.setdefault(case, []).append(item)
             if group:  # its cases take turns on the days when the group is drawn
                 turn //= n
-    left_out = {item for item in items if item.get_closest_marker("whole")}
     for (_, n, turn), cases in drawn_from.items():
         # In n parts by a hash, so that equal parameters of tests with other cases share a part.
         order = sorted(

@@ -25,6 +25,13 @@ def test_the_workflow_runs_the_check_on_every_python():
     assert job["strategy"]["matrix"]["python"] == pythons
 
 
+def test_a_workflow_runs_every_test_with_the_command_of_the_readme():
+    step = read(".github/workflows/whole.yml")["jobs"]["whole"]["steps"][-1]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    command = re.search(r"<!-- command: test -->\n+```\w*\n(.*?)\n```", readme, re.DOTALL)[1]
+    assert step == {"run": f"{command} --whole"}
+
+
 def test_hooks_use_the_same_ruff():
     [pinned] = re.findall(r"ruff==\S+", SETUP)
     for hook in read(".pre-commit-config.yaml")["repos"][0]["hooks"]:

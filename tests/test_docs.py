@@ -56,7 +56,7 @@ def blocks(text, language):
 
 
 # Pictures of Chinese on a machine without a font for it; tests/visualize has the warning itself.
-@pytest.mark.one_of(40)
+@pytest.mark.one_of(20)
 @pytest.mark.filterwarnings("ignore:No installed font shows Chinese:UserWarning")
 @pytest.mark.filterwarnings("ignore:Glyph .* missing from font:UserWarning")
 @pytest.mark.parametrize("page", [page for page in TRANSLATED if page not in WITHOUT_EXAMPLES])

@@ -112,8 +112,7 @@ class PooledModel(TakesIds, HasArchitecture, BaseModel):
         if tokens is None:
             tokens = tf.ones_like(ids, tf.bool)
         else:  # (B, T); padding on the left moves to the right, so that a text begins at position 0
-            expected, got = "shape (batch, length)", f"{tuple(tokens.shape)}"
-            check(tokens.shape.rank == 2, "attention_mask", expected, got)
+            check(tokens.shape.rank == 2, "attention_mask", "shape (batch, length)", tokens.shape)
             first = tf.argmax(tf.cast(tokens, tf.int32), axis=1, output_type=tf.int32)
             length = tf.shape(ids)[1]
             places = (first[:, tf.newaxis] + tf.range(length)) % length
