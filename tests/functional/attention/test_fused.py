@@ -210,7 +210,9 @@ def test_the_next_plan_is_taken_and_said_once(emulated, caplog, monkeypatch):
     with caplog.at_level(logging.INFO, "tf_transformer"):
         for _ in range(2):
             chosen(*inputs(6, 10, "float32"))
-    assert caplog.messages == ["attention: not by cuDNN: float32; it needs bfloat16 or float16"]
+    # TensorFlow's logger may warn of retracing: the earlier tests traced the same function.
+    messages = [r.getMessage() for r in caplog.records if r.name == "tf_transformer"]
+    assert messages == ["attention: not by cuDNN: float32; it needs bfloat16 or float16"]
     assert emulated == []
 
 
