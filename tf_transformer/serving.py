@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, expo
 from starlette.exceptions import HTTPException
 
 from tf_transformer import __version__
-from tf_transformer.errors import ArgumentError, message_of_graph
+from tf_transformer.errors import ArgumentError, check, message_of_graph
 from tf_transformer.export.saving import load_saved_model
 from tf_transformer.export.spans import MOST_ANSWERS, text_model_for
 from tf_transformer.export.text_generator import ALL, TextGenerator, stream_text
@@ -55,9 +55,8 @@ class Limits:
         for name, value in vars(self).items():
             if not (value > 0 or (name == "wait" and value == 0)):
                 raise ArgumentError(name, "a positive number", value)
-        if self.most_waiting < self.most_texts:
-            expected = f"at least {self.most_texts}, the texts of a request"
-            raise ArgumentError("most_waiting", expected, self.most_waiting)
+        expected = f"at least {self.most_texts}, the texts of a request"
+        check(self.most_waiting >= self.most_texts, "most_waiting", expected, self.most_waiting)
 
 
 class Overloaded(Exception):
@@ -74,13 +73,10 @@ class Batcher:
     """
 
     def __init__(self, function, limits, threads=1):
-        self._function = function
-        self._limits = limits
-        self._threads = threads
+        self._function, self._limits, self._threads = function, limits, threads
         self._waiting = collections.deque()  # (text, future of its result)
         self._arrived = asyncio.Event()
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads)
-        self._workers = []
+        self._pool, self._workers = concurrent.futures.ThreadPoolExecutor(threads), []
 
     @property
     def waiting(self):
@@ -132,20 +128,16 @@ class Batcher:
                 return
             results = [error]
         for (_, future), result in zip(batch, results, strict=True):
-            if future.done():
-                continue
-            if isinstance(result, Exception):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+            if not future.done():
+                failed = isinstance(result, Exception)
+                (future.set_exception if failed else future.set_result)(result)
 
 
 class BodyLimit:
     """An ASGI middleware that answers 413 when a request has more bytes than allowed."""
 
     def __init__(self, app, most):
-        self.app = app
-        self.most = most
+        self.app, self.most = app, most
 
     async def __call__(self, scope, receive, send):
         """Answer a request; see the ASGI specification."""
@@ -188,6 +180,7 @@ class Task:
     Attributes:
         name: str, what it does, such as "translate"; the path of the service.
         threads: int, batches to compute at the same time.
+        languages: list of str, from which requests to a published translator choose.
     """
 
     def __init__(self, folder, beam=False, **languages):
@@ -197,17 +190,17 @@ class Task:
             got = f"another, {folder}"
             raise ArgumentError(", ".join(languages), "a published translator", got)
         load = made.from_pretrained if is_published else load_saved_model
-        self._model = load(folder, **languages)
-        self._beam = beam
+        self._model, self._beam = load(folder, **languages), beam
         methods = ("translate", "classify", "encode", "fill", "answer", "tag", "generate")
         found = [method for method in methods if hasattr(self._model, method)]
-        if not found:
-            expected = "an exported translator, classifier, sentence encoder, text generator, or "
-            expected += "model for masks, answers or entities"
-            raise ArgumentError("model", expected, f"another SavedModel, {folder}")
+        expected = "an exported translator, classifier, sentence encoder, text generator, or "
+        expected += "model for masks, answers or entities"
+        check(found, "model", expected, f"another SavedModel, {folder}")
         self.name = "embed" if found[0] == "encode" else found[0]
-        if beam and self.name != "translate":
-            raise ArgumentError("beam", "a translator", f"a model to {self.name}")
+        translates = self.name == "translate"
+        check(translates or not beam, "beam", "a translator", f"a model to {self.name}")
+        self._settings = json.loads(self._model.settings.numpy()) if self.name == "generate" else {}
+        self.languages = self._settings.get("languages", ())
         self.threads = cores()
 
     def __call__(self, texts):
@@ -246,17 +239,18 @@ class Task:
 
     def _generate(self, requests):
         """Continue texts; those with equal options together, samples alone."""
-        samples = json.loads(self._model.settings.numpy())["sampling"] is not None
         kinds = [
             # A sample depends on its place in a batch.
             place
-            if samples or options.keys() & _CHANCE.keys()
-            else (options["max_new_tokens"], *options["stop"])
+            if self._settings["sampling"] or options.keys() & _CHANCE.keys()
+            else (options["max_new_tokens"], *options["stop"], *(x in options for x in _LANGUAGES))
             for place, (_, options) in enumerate(requests)
         ]
 
         def continued(group):
-            texts, [options, *_] = zip(*group, strict=True)
+            texts, given = zip(*group, strict=True)
+            languages = [name for name in _LANGUAGES if name in given[0]]
+            options = given[0] | {name: [each[name] for each in given] for name in languages}
             call = self._model.sample if options.keys() & _CHANCE.keys() else self._model.generate
             return _records({"continuation": call(texts, **options)})
 
@@ -269,8 +263,7 @@ class Task:
 
     def most_new_tokens(self, given, most):
         """The `max_new_tokens` of a request: as given, or what the settings say up to `most`."""
-        settings = json.loads(self._model.settings.numpy())
-        own = settings["max_new_tokens"] or (most + 1 if settings["max_length"] else 20)
+        own = self._settings["max_new_tokens"] or (self._settings["max_length"] or 21) - 1
         return given or (most if own > most else 0)
 
 
@@ -313,16 +306,18 @@ _CHANCE = {
     "top_p": Annotated[float, pydantic.Field(gt=0, le=1)],
 }
 _OF_REQUEST = {"text", "stop", "max_new_tokens", "max_length, max_new_tokens", "beams", *_CHANCE}
-_OF_REQUEST |= {"question", "context"}
+_LANGUAGES = ("source_language", "target_language")
+_OF_REQUEST |= {"question", "context", *_LANGUAGES}
 
 
-def _generation_fields(limits):
+def _generation_fields(limits, languages):
     """What a request to /generate may have besides its texts."""
     most = Annotated[int, pydantic.Field(ge=1, le=limits.most_new_tokens)]
     stop = Annotated[str, pydantic.Field(min_length=1, max_length=100)]
     stop = Annotated[list[stop], pydantic.Field(max_length=16)]
     seed = Annotated[int, pydantic.Field(ge=0, lt=2**31)]
     fields = {"max_new_tokens": most, "seed": seed, **_CHANCE}
+    fields |= dict.fromkeys(_LANGUAGES, str) if languages else {}
     fields = {name: (kind | None, None) for name, kind in fields.items()}
     return {**fields, "stop": (stop, []), "stream": (bool, False)}
 
@@ -331,10 +326,12 @@ def _options(task, limits, request):
     """The options of a request to /generate, for `stream_text`."""
     most = task.most_new_tokens(request.max_new_tokens, limits.most_new_tokens)
     seed = secrets.randbelow(2**31) if request.seed is None else request.seed
-    chance = {name: value for name in _CHANCE if (value := getattr(request, name)) is not None}
+    chance, languages = (
+        request.model_dump(include={*names}, exclude_none=True) for names in (_CHANCE, _LANGUAGES)
+    )
     if chance.get("temperature") == 0:  # the likeliest token
         chance = {"top_k": 1}
-    return {"max_new_tokens": most, "stop": request.stop, "seed": seed, **chance}
+    return {"max_new_tokens": most, "stop": request.stop, "seed": seed, **chance, **languages}
 
 
 def _with_top_k(request):
@@ -398,7 +395,8 @@ def create_app(task, limits=None):
     POST /translate, /classify, /embed, /fill or /tag with `{"texts": [...]}` returns
     `{"results": [...]}`, one for each text; /answer takes `questions` and `contexts` instead. Both
     /fill and /answer also take `top_k`; /generate takes `max_new_tokens`, `stop`, `seed`,
-    `temperature`, `top_k`, `top_p` and, for one text, `stream`, which returns server-sent events.
+    `temperature`, `top_k`, `top_p`, for a published translator with languages `source_language` and
+    `target_language`, and, for one text, `stream`, which returns server-sent events.
     GET /healthz reports whether the server is up, /metrics its counters in the Prometheus format,
     /docs and /openapi.json what it accepts. A refused request gets `{"error": "..."}` with 400 (not
     JSON, or texts that the model refuses), 413 (too large), 422 (other content) or 503 (overloaded,
@@ -435,11 +433,12 @@ def create_app(task, limits=None):
     text = Annotated[str, pydantic.Field(max_length=limits.most_characters)]
     texts = Annotated[list[text], pydantic.Field(min_length=1, max_length=limits.most_texts)]
     several = Annotated[int, pydantic.Field(ge=1, le=MOST_ANSWERS)] | None
-    fields = {"generate": _generation_fields(limits), "fill": {"top_k": (_CHANCE["top_k"], 5)}}
+    generation = _generation_fields(limits, getattr(task, "languages", ()))
+    fields = {"generate": generation, "fill": {"top_k": (_CHANCE["top_k"], 5)}}
     fields["answer"] = {"top_k": (several, None)}
     names = ("questions", "contexts") if task.name == "answer" else ("texts",)
     fields = dict.fromkeys(names, (texts, ...)) | fields.get(task.name, {})
-    body = pydantic.create_model("Texts", **fields)
+    body = pydantic.create_model("Texts", __config__={"extra": "forbid"}, **fields)
     answer = pydantic.create_model("Results", results=(list[dict], ...))
 
     @app.post(f"/{task.name}", response_model=answer)
@@ -469,8 +468,8 @@ def create_app(task, limits=None):
 
     @app.get("/metrics")
     async def metrics():
-        content = exposition.generate_latest(registry)
-        return Response(content, media_type=exposition.CONTENT_TYPE_LATEST)
+        media_type = exposition.CONTENT_TYPE_LATEST
+        return Response(exposition.generate_latest(registry), media_type=media_type)
 
     @app.exception_handler(HTTPException)
     async def refused(request, error):

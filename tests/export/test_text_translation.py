@@ -121,6 +121,44 @@ def test_another_target_language():
         assert generator._rules.token_rules["forced_first"] == special[language]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["nllb", "mbart"])
+def test_languages_of_each_text(generator_of, kind, tmp_path):
+    own, texts = generator_of(kind), cases_of(kind)["texts"][:3]
+    source, target = LANGUAGES[kind].values()
+    reverse = {"source_language": target, "target_language": source}
+    expected = texts_of(own.generate(texts))
+    other = texts_of(TextGenerator.from_pretrained(FOLDERS / kind, **reverse).generate(texts))
+    assert other != expected
+    mixed = [expected[0], other[1], expected[2]]
+    each = {"source_language": [source, target, source]}
+    each["target_language"] = [target, source, target]
+    generator = TextGenerator.from_pretrained(FOLDERS / kind)
+    generator.save(tmp_path / "model")
+    loaded = load_saved_model(tmp_path / "model")
+    for one in (generator, loaded, own):
+        assert texts_of(one.generate(texts, **each)) == mixed
+        assert texts_of(one.generate(texts, **{k: [x] for k, x in reverse.items()})) == other
+        assert "".join(stream_text(one, texts[1], **reverse)) == other[1]
+    hot = {"seed": 3, "temperature": 1.5}
+    samples = [texts_of(x.sample(texts, **hot, **y))[0] for x, y in ((own, {}), (loaded, each))]
+    assert samples[0] == samples[1]
+    searching = generator_of(kind, num_beams=3)
+    beams, reverse = (
+        texts_of(searching.generate(texts)),
+        texts_of(searching.generate(texts, **each)),
+    )
+    assert beams == cases_of(kind)["beams"][:3] and reverse[::2] == beams[::2]
+    for how, message in (
+        ({}, "source_language: expected the language of the texts, such as .*, got none"),
+        ({"source_language": ["en"]}, "source_language: expected languages of the model"),
+        ({**each, "target_language": ["en"]}, "target_language: expected languages of the model"),
+        ({"source_language": [source] * 2}, "source_language: expected one language, or one"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            loaded.generate(texts, **how)
+
+
 def test_what_is_refused(generator_of):
     message = "text: expected at most 29 tokens"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):

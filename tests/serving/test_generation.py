@@ -93,6 +93,8 @@ def test_a_stream():
         ({"texts": ["a"], "top_k": 0}, 422, "top_k: Input should be greater"),
         ({"texts": ["a"], "top_p": 1.5}, 422, "top_p: Input should be less"),
         ({"texts": ["a"], "seed": 2**31}, 422, "seed: Input should be less"),
+        ({"texts": ["a"], "temperatur": 1}, 422, "temperatur: Extra inputs are not permitted"),
+        ({"texts": ["a"], "source_language": "en_XX"}, 422, "source_language: Extra inputs are"),
         ({"texts": ["a"], "stop": [""]}, 422, "stop.0: String should have at least 1 character"),
         ({"texts": ["a"], "stop": ["x"] * 17}, 422, "stop: List should have at most 16 items"),
     ],
@@ -202,14 +204,35 @@ def test_what_the_model_refuses(task, stream):
 def test_a_translator_with_languages():
     folder = VECTORS / "text_to_text" / "mbart"
     cases = json.loads((folder / "cases.json").read_text("utf-8"))
-    with pytest.raises(ValueError, match="source_language: expected one of"):
-        Task(folder)
+    texts, expected = cases["texts"][:3], [{"continuation": x} for x in cases["greedy"][:3]]
     translator = Task(folder, source_language="en_XX", target_language="fr_XX")
     options = {"max_new_tokens": 0, "stop": []}
-    [found] = translator([(cases["texts"][0], options)])
-    assert found["continuation"] == cases["greedy"][0]
+    other = {"source_language": "fr_XX", "target_language": "en_XX"}
+    [own, reverse, again] = translator(
+        [(texts[0], options), (texts[0], options | other), (texts[1], options)]
+    )
+    assert [own, again] == expected[:2] and reverse != own
+    with serving(Task(folder), Limits()) as post:
+        languages = {"source_language": "en_XX", "target_language": "fr_XX"}
+        assert post(texts=texts, **languages).json()["results"] == expected
+        assert post(texts=texts[:1], **other).json()["results"] == [reverse]
+        *pieces, _ = events(post(texts=texts[:1], **other, stream=True))
+        assert "".join(piece["piece"] for piece in pieces) == reverse["continuation"]
+        for stream in (False, True):
+            answer = post(texts=texts[:1], target_language="fr_XX", stream=stream)
+            assert answer.status_code == 400
+            assert answer.json()["error"].startswith("source_language: expected the language of")
+            answer = post(texts=texts[:1], source_language="en", stream=stream)
+            assert answer.status_code == 400
+            assert answer.json()["error"].startswith("source_language: expected languages of the")
 
 
 def test_new_tokens_by_default(task):
     assert task.most_new_tokens(None, 30) == 0 and task.most_new_tokens(7, 30) == 7
     assert task.most_new_tokens(None, 11) == 11  # fewer than the settings say
+
+
+def test_the_longest_text_of_the_settings_counts(task, monkeypatch):
+    longest = {"max_new_tokens": None, "max_length": 13}  # with a prompt of at least one token
+    monkeypatch.setattr(task, "_settings", {**task._settings, **longest})
+    assert task.most_new_tokens(None, 12) == 0 and task.most_new_tokens(None, 11) == 11

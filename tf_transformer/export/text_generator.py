@@ -40,6 +40,9 @@ _NONE = -1  # the id after the end of a text
 _ONE_TEXT = tf.TensorSpec((1,), tf.string, name="text")
 _MOST = tf.TensorSpec((), tf.int32, name="max_new_tokens")
 _STOP = tf.TensorSpec((None,), tf.string, name="stop")
+_LANGUAGES = tuple(
+    tf.TensorSpec((None,), tf.string, name=f"{side}_language") for side in ("source", "target")
+)
 _ROOM = 16  # for new tokens; it doubles when it is full
 
 
@@ -110,6 +113,13 @@ class TextGenerator(tf.Module):
         self._least = settings.pop("min_length", 0), settings.pop("min_new_tokens", None)
         sizes = ("pe_input", "pe_target") if self._translates else ("max_position",) * 2
         self._longest, self._positions = (model.get_config()[name] for name in sizes)
+        languages = _LANGUAGES if self._translates and tokenizer.languages else ()
+        if languages and tokenizer.first_field == "forced_bos_token_id":
+            rules = settings.get("token_rules") or {}
+            first = rules.get("forced_first")
+            # A tensor: there is such a rule, and every text may have another token, see `_first`.
+            rules = {**rules, "forced_first": tf.constant(-1 if first is None else first)}
+            settings["token_rules"] = rules
         # Further numbers differ between texts, see `start`.
         fixed = {"start_id": 0, "max_length": 1, "min_length": 1, "pad_id": None}
         self._rules = DecodingRules(end_id=ends, **fixed, **settings)
@@ -130,12 +140,14 @@ class TextGenerator(tf.Module):
         described = {"beams": beams, "sampling": sampling, "stop": self._stop}
         described |= {"max_length": self._max_length, "max_new_tokens": self._max_new_tokens}
         described["translates"] = self._translates
+        described["languages"] = tokenizer.languages if languages else ()
         self.settings = tf.Variable(json.dumps(described), trainable=False)
-        self.generate = traced(self.generate, TEXTS, SEED, _MOST, _STOP)
-        self.sample = traced(self.sample, TEXTS, SEED, *CHANCE, _MOST, _STOP)
+        self._specs = _MOST, _STOP, *languages
+        self.generate = traced(self.generate, TEXTS, SEED, *self._specs)
+        self.sample = traced(self.sample, TEXTS, SEED, *CHANCE, *self._specs)
         if beams:
             return
-        self.start = traced(self.start, _ONE_TEXT, _MOST)
+        self.start = traced(self.start, _ONE_TEXT, _MOST, *languages)
         state = self.start.get_concrete_function().structured_outputs
         state = tf.nest.map_structure(lambda x: tf.TensorSpec(any_size(x), x.dtype), state)
         self.step = traced(self.step, state, SEED, _STOP)
@@ -195,35 +207,58 @@ class TextGenerator(tf.Module):
         stop = (*((own,) if isinstance(own, str) else own), *stop)
         return cls(load(path, ignored_fields=ignored_fields), tokenizer, stop=stop, **settings)
 
-    def generate(self, text, seed=0, max_new_tokens=0, stop=()):
+    def generate(
+        self,
+        text,
+        seed=0,
+        max_new_tokens=0,
+        stop=(),
+        source_language=(),
+        target_language=(),
+    ):
         """Continue or translate texts by the settings: string (B,) -> string (B,).
 
         `seed` only counts if they sample; `max_new_tokens` 0 stands for the settings' own limit;
-        `stop`, string (S,), are further stop strings. tf.errors.InvalidArgumentError for a text
-        without tokens, unless there is a `start_id`; for one that is too long; and for a number out
-        of range, as in `generate`.
+        `stop`, string (S,), are further stop strings. The languages, string (1,) or (B,), only
+        exist for a model whose texts carry one, and replace those of `from_pretrained`.
+        tf.errors.InvalidArgumentError for a text without tokens, unless there is a `start_id`; for
+        one that is too long; for an unknown language, or no source language at all; and for a
+        number out of range, as in `generate`.
         """
-        return self._continued(self._own, self._has_beams, text, max_new_tokens, stop, seed=seed)
+        languages, how = (source_language, target_language), {"seed": seed}
+        given = text, max_new_tokens, stop, languages
+        return self._continued(self._own, self._has_beams, *given, **how)
 
     def sample(
-        self, text, seed=0, temperature=1.0, top_k=ALL, top_p=1.0, max_new_tokens=0, stop=()
+        self,
+        text,
+        seed=0,
+        temperature=1.0,
+        top_k=ALL,
+        top_p=1.0,
+        max_new_tokens=0,
+        stop=(),
+        source_language=(),
+        target_language=(),
     ):
         """Continue texts by `sample_decode`: string (B,) -> string (B,); see `generate`."""
         chance = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        chance = {"sampling": chance, "seed": seed}
-        return self._continued(self._plain, False, text, max_new_tokens, stop, **chance)
+        given = text, max_new_tokens, stop, (source_language, target_language)
+        return self._continued(self._plain, False, *given, sampling=chance, seed=seed)
 
     def stream(self, text, **options):
         """Continue one text in pieces, see `stream_text`."""
         return stream_text(self, text, **options)
 
-    def start(self, text, max_new_tokens=0):
-        """Read a prompt, string (1,); returns the first state for `step`."""
-        inputs, prompt = self._read(text)
+    def start(self, text, max_new_tokens=0, source_language=(), target_language=()):
+        """Read a prompt, string (1,); returns the first state for `step`; see `generate`."""
+        inputs, prompt, rules = self._read(text, source_language, target_language)
         most = None, self._new_tokens(prompt, max_new_tokens)
-        state, of_text = self._start_texts(inputs, beam_size=1, most=most, least=self._least)
+        start = {"start_id": rules.pop("start_id")} if "start_id" in rules else {}
+        options = {"beam_size": 1, "most": most, "least": self._least}
+        state, of_text = self._start_texts(inputs, **start, **options)
         room = tf.reduce_max(of_text["prompt_lengths"]) + _ROOM
-        rules = dataclasses.replace(self._rules, **of_text)
+        rules = dataclasses.replace(self._rules, **of_text, **rules)
         return self._resize(state, [0], room), first_sentences(rules, 1)
 
     def step(self, state, seed=0, stop=()):
@@ -248,20 +283,25 @@ class TextGenerator(tf.Module):
 
         return {
             "serving_default": signature(self.generate, TEXTS),
-            "generate": signature(self.generate, TEXTS, SEED, _MOST, _STOP),
-            "sample": signature(self.sample, TEXTS, SEED, *CHANCE, _MOST, _STOP),
+            "generate": signature(self.generate, TEXTS, SEED, *self._specs),
+            "sample": signature(self.sample, TEXTS, SEED, *CHANCE, *self._specs),
         }
 
     def save(self, path):
         """Write a SavedModel to a folder, in place of one; FileExistsError for other content."""
         save_module(self, path, self.signatures())
 
-    def _read(self, text):
-        """The ids that the model reads, and those with which its texts begin, ragged (B, (P))."""
+    def _read(self, text, source_language, target_language):
+        """The ids that the model reads, those with which its texts begin, ragged (B, (P)), and the
+        options of `generate` that a target language replaces.
+        """
         if self._translates:
-            ids = self.tokenizer.encode(text)
-            starts = tf.fill((ids.nrows(), 1), self._start_id)
-            return self._short_enough(ids), tf.RaggedTensor.from_tensor(starts)
+            has_languages = bool(self.tokenizer.languages)
+            ids = self.tokenizer.encode(text, source_language if has_languages else None)
+            first = self._first(tf.size(text), target_language)
+            starts = tf.fill((ids.nrows(),), 0) + first.get("start_id", self._start_id)
+            starts = tf.RaggedTensor.from_tensor(starts[:, tf.newaxis])
+            return self._short_enough(ids), starts, first
         ids = self.tokenizer.add_special_tokens(self.tokenizer.encode_strings(text))
         counts = ids.row_lengths()
         if self._start_id is None:
@@ -273,7 +313,18 @@ class TextGenerator(tf.Module):
             starts = tf.fill((tf.reduce_sum(is_empty),), self._start_id)
             ids = tf.concat([tf.RaggedTensor.from_row_lengths(starts, is_empty), ids], axis=1)
         prompt = self._short_enough(ids)
-        return prompt, prompt
+        return prompt, prompt, {}
+
+    def _first(self, count, language):
+        """What a target language says of the first tokens, as options of `generate`."""
+        if not self.tokenizer.languages:
+            return {}
+        is_start = self.tokenizer.first_field == "decoder_start_token_id"
+        own = self._start_id if is_start else self._rules.forced_first
+        ids = self.tokenizer.language_ids("target_language", language, count, own)
+        if is_start:
+            return {"start_id": ids}
+        return {"token_rules": {**self._rules.token_rules, "forced_first": ids}}
 
     def _short_enough(self, ids):
         longest = tf.reduce_max(ids.row_lengths())
@@ -315,9 +366,10 @@ class TextGenerator(tf.Module):
 
         return is_complete
 
-    def _continued(self, function, has_beams, text, max_new_tokens, stop, **chance):
+    def _continued(self, function, has_beams, text, max_new_tokens, stop, languages, **chance):
         """The continuations of texts by `generate` with some of its arguments."""
-        (inputs, prompt), stop = self._read(text), self._all_stops(stop)
+        (inputs, prompt, first), stop = self._read(text, *languages), self._all_stops(stop)
+        chance |= first
         if has_beams:
             is_empty = tf.equal(tf.size(stop), 0)
             stop = asserted(stop, is_empty, "stop", "none with beams", "some")
@@ -403,7 +455,17 @@ def cut_at_stop(texts, stop):
     return tf.strings.substr(texts, tf.zeros_like(start), start), start < sizes
 
 
-def stream_text(model, text, *, max_new_tokens=0, stop=(), seed=0, **sampling):
+def stream_text(
+    model,
+    text,
+    *,
+    max_new_tokens=0,
+    stop=(),
+    seed=0,
+    source_language=None,
+    target_language=None,
+    **sampling,
+):
     """Continue a text in pieces, each as soon as no further token changes it.
 
     Together they are the text of `TextGenerator.generate`, or with any of the numbers for sampling
@@ -413,6 +475,7 @@ def stream_text(model, text, *, max_new_tokens=0, stop=(), seed=0, **sampling):
         model: `TextGenerator` without beams, or the loaded SavedModel of one.
         text: str.
         max_new_tokens, stop, seed: see `TextGenerator.generate`.
+        source_language, target_language: str, see `TextGenerator.generate`.
         sampling: `temperature`, `top_k` and `top_p` of `TextGenerator.sample`.
 
     Yields:
@@ -439,7 +502,9 @@ def stream_text(model, text, *, max_new_tokens=0, stop=(), seed=0, **sampling):
         raise ArgumentError("beams", "none for a stream", settings["beams"])
     stop = checked_stop(stop)
     every = (*settings["stop"], *stop)
-    state, shown = model.start(tf.constant([text]), max_new_tokens), 0
+    languages = {"source_language": source_language, "target_language": target_language}
+    languages = {name: [language] for name, language in languages.items() if language is not None}
+    state, shown = model.start(tf.constant([text]), max_new_tokens, **languages), 0
     while True:
         step = model.sample_step if sampling else model.step
         found = step(state, seed, **sampling, stop=stop)

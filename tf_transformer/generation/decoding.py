@@ -62,7 +62,8 @@ def greedy_decode(
             see `LanguageModel.start`: no rule applies to them, and none of them ends a sentence.
         token_rules: None, or dict with any of these rules, those of transformers:
             `forced_first`, `forced_last`: int, the first token if there is no prompt, and the token
-            at the limit; their log probability is 0.
+            at the limit; their log probability is 0. `forced_first` may be an int32 tensor (B,), -1
+            for none.
             `bad_words`: list of lists of int, sequences that do not occur.
             `suppressed_first`: list of int, tokens that are not the first after the prompt, or the
             first after `forced_first`.
@@ -318,7 +319,7 @@ class DecodingRules:
     pad_id: int | None = 0
     prompt_lengths: Any = 0
     token_rules: dict | None = None
-    OF_SENTENCES: ClassVar = ("limits", "start_id", "min_length", "prompt_lengths")
+    OF_SENTENCES: ClassVar = ("limits", "start_id", "min_length", "prompt_lengths", "forced_first")
 
     def __post_init__(self):
         check_range("pad_id", self.pad_id, 0)
@@ -342,7 +343,16 @@ class DecodingRules:
     def change_logits(self):
         """bool, whether there is any rule for tokens but `no_repeat_ngram`."""
         own = self.tokens
-        return bool(own and (own.ids or own.repetition_penalty != 1 or own.renormalize))
+        if own is None:
+            return False
+        is_forced = own.forced_first is not None
+        return bool(is_forced or own.ids or own.repetition_penalty != 1 or own.renormalize)
+
+    @property
+    def forced_first(self):
+        """The first token of `token_rules`, int or int32 (B,); -1 for none."""
+        first = self.tokens and self.tokens.forced_first
+        return -1 if first is None else first
 
     @property
     def end_ids(self):
@@ -364,7 +374,7 @@ class DecodingRules:
             value = tf.convert_to_tensor(getattr(self, name), tf.int32)
             if value.shape.rank == 0:
                 return tf.fill((batch_size,), value)
-            return _checked_each(name, value, batch_size, 0)
+            return _checked_each(name, value, batch_size, -1 if name == "forced_first" else 0)
 
         return {"limits": limits, **{name: of_each(name) for name in self.OF_SENTENCES[1:]}}
 

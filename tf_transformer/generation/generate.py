@@ -147,7 +147,8 @@ def _start(model, inputs, start_id, beam_size):
             raise ArgumentError("start_id", "the id with which targets begin", "None")
         state = model.start(inputs, 0, beam_size)
         batch_size = tf.shape(state["lineage"])[0]
-        return state, tf.fill((batch_size,), start_id), tf.zeros((batch_size,), tf.int32)
+        first = tf.broadcast_to(tf.convert_to_tensor(start_id, tf.int32), (batch_size,))
+        return state, first, tf.zeros((batch_size,), tf.int32)
     if not isinstance(model, LanguageModel):
         raise ArgumentError("model", "a LanguageModel or a Transformer", type(model).__name__)
     if start_id is not None:

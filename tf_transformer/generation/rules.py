@@ -5,6 +5,7 @@ Axes: B batch, R rows, V vocabulary, L maximum length.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +20,7 @@ IMPOSSIBLE = -float("inf")
 class TokenRules:
     """The rules of `token_rules`, see `greedy_decode`."""
 
-    forced_first: int | None = None
+    forced_first: Any = None
     forced_last: int | None = None
     bad_words: Sequence[Sequence[int]] = ()
     suppressed_first: Sequence[int] = ()
@@ -36,9 +37,10 @@ class TokenRules:
 
     @property
     def ids(self):
-        """All ids that the rules name."""
+        """All ids that the rules name, except for a tensor of first tokens."""
         words = ((self.forced_first, self.forced_last), self.suppressed_first, *self.bad_words)
-        return [token for word in words for token in word if token is not None]
+        ids = [token for word in words for token in word]
+        return [token for token in ids if token is not None and not tf.is_tensor(token)]
 
 
 def ruled_logits(logits, history, position, rules, of_rows):
@@ -61,10 +63,13 @@ def ruled_logits(logits, history, position, rules, of_rows):
         first = tf.where(first == 0, int(own.forced_first is not None), first)
         here = np.isin(vocabulary, own.suppressed_first) & tf.equal(position, first)
         ruled = tf.where(here, IMPOSSIBLE, ruled)
-    forced = (own.forced_first, position == 0), (own.forced_last, position + 1 == of_rows["limits"])
+    token, forced = of_rows["forced_first"], []
+    if own.forced_first is not None:
+        forced.append((token, (position == 0) & (token >= 0)))
+    if own.forced_last is not None:
+        forced.append((own.forced_last, position + 1 == of_rows["limits"]))
     for token, here in forced:
-        if token is not None:
-            ruled = tf.where(here, tf.where(vocabulary == token, 0.0, IMPOSSIBLE), ruled)
+        ruled = tf.where(here, tf.where(vocabulary == token, 0.0, IMPOSSIBLE), ruled)
     if own.renormalize:
         barred = rules.bars(vocabulary, position, of_rows["min_length"])
         ruled = tf.nn.log_softmax(tf.where(barred, IMPOSSIBLE, ruled))

@@ -98,15 +98,43 @@ def test_languages():
     tokenizer = TranslationTokenizer.from_pretrained(FOLDERS / "nllb", "zho_Hans")
     number = tokenizer.source.special_tokens["zho_Hans"]
     assert tokenizer.encode(["new"]).to_list()[0][0] == number
-    with pytest.raises(ArgumentError, match="target_language: expected the language of the target"):
+    with pytest.raises(ArgumentError, match="target_language: expected the language of the texts"):
         tokenizer.encode_targets(["new"])
-    for wrong in (None, "eng"):
-        with pytest.raises(ArgumentError, match="source_language: expected one of eng_Latn, fra_"):
-            TranslationTokenizer.from_pretrained(FOLDERS / "nllb", wrong)
+    with pytest.raises(ArgumentError, match="source_language: expected one of eng_Latn, fra_"):
+        TranslationTokenizer.from_pretrained(FOLDERS / "nllb", "eng")
     with pytest.raises(ArgumentError, match="None for a model whose texts carry no language"):
         TranslationTokenizer.from_pretrained(FOLDERS / "t5", target_language="fra_Latn")
     with pytest.raises(ArgumentError, match="begins with its code, as in >>fra<<"):
         TranslationTokenizer.from_pretrained(FOLDERS / "marian", "fra")
+
+
+@pytest.mark.parametrize("kind", LANGUAGES)
+def test_languages_of_a_call(read, kind):
+    own, cases = read(kind)
+    tokenizer, (source, target) = (
+        TranslationTokenizer.from_pretrained(FOLDERS / kind),
+        LANGUAGES[kind],
+    )
+    texts = cases["texts"]
+    assert tokenizer.encode(texts, source).to_list() == own.encode(texts).to_list()
+    expected = own.encode_targets(texts).to_list()
+    assert tokenizer.encode_targets(texts, [target]).to_list() == expected
+    several = [target, source, target]
+    for encode in (tokenizer.encode, tokenizer.encode_targets, own.encode):
+        rows = encode(texts[:3], several).to_list()
+        assert rows == [encode([x], y).to_list()[0] for x, y in zip(texts, several, strict=False)]
+        assert rows[0] != rows[1][: len(rows[0])] and own.encode(texts[:3], target) is not None
+    for wrong, message in (
+        (None, "source_language: expected the language of the texts, such as .*, got none"),
+        ("eng", "source_language: expected languages of the model, such as .*, got another"),
+        ([source] * 2, "source_language: expected one language, or one for each text, got another"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            tokenizer.encode(texts[:3], wrong)
+    with pytest.raises(ArgumentError, match="source_language: expected None for a model whose te"):
+        read("t5")[0].encode(texts, source)
+    with pytest.raises(ArgumentError, match="source_language: expected None for a model whose te"):
+        read("marian")[0].encode(texts, source)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
+from tf_transformer.errors import ArgumentError, MissingFileError, check, check_choice
 from tf_transformer.functional.tensors import asserted
 from tf_transformer.models.bert.checkpoints.config_files import LLAMA_TOKENIZER, read_json
 from tf_transformer.models.bert.text_inputs import check_tokenizer_settings, refuse_added_tokens
@@ -19,6 +19,7 @@ from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, fairseq_ids
 
 # eng_Latn, en_XX, __en__
 _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+|__[a-z]{2,3}__")
+_LANGUAGE_ID = -1  # stands for that of a text in `around`
 _CODE = r"^(>>(?s:.*?)<<)(?s:.*)$"  # Marian's, at the start of a text
 
 
@@ -27,26 +28,43 @@ class TranslationTokenizer(tf.Module):
 
     Args:
         source, target: `GraphTokenizer` for each side, with the same ids; they may be one object.
-        around_source, around_target: pairs of lists of ids before and after a text.
-        codes: dict of string -> id, the language codes such as ">>fra<<" with which a source text
-            may begin (Marian).
-        first_tokens: dict, the fields of `generation_config.json` that a target language replaces.
+        around: pair of lists of ids before and after a text, -1 for that of its language.
+        codes: dict of string -> id, language codes: of the languages in `around`, such as
+            "eng_Latn", or else those with which a source text may begin: ">>fra<<" (Marian).
+        first_field: str, the field of `generation_config.json` that is the target's language.
+        source_language, target_language: str, codes for calls that name no others.
 
     Example:
         >>> from tf_transformer import BPETokenizer
         >>> BPETokenizer.train(["low lower"], vocab_size=262).save("tokenizer.json")
         >>> graph = GraphTokenizer.from_file("tokenizer.json")
-        >>> tokenizer = TranslationTokenizer(graph, graph, ([], [2]), ([], [2]))
+        >>> tokenizer = TranslationTokenizer(graph, graph, ([], [2]))
         >>> tokenizer.encode(["low"]).to_list(), tokenizer.decode([[260, 2]]).numpy().tolist()
         ([[260, 2]], [b'low'])
     """
 
-    def __init__(self, source, target, around_source, around_target, codes=None, first_tokens=None):
+    def __init__(
+        self,
+        source,
+        target,
+        around,
+        codes=None,
+        first_field=None,
+        *,
+        source_language=None,
+        target_language=None,
+    ):
         super().__init__(name="translation_tokenizer")
         self.source, self.target, self.vocab_size = source, target, source.vocab_size
-        self._around_source, self._around_target = around_source, around_target
-        self.first_tokens = first_tokens or {}
+        self._around, self.first_field = around, first_field
         self._strips = target.model_type.startswith("SentencePiece")  # as transformers does
+        has_languages = any(_LANGUAGE_ID in side for side in around)
+        self.languages = tuple(codes) if has_languages else ()
+        own = {"source_language": source_language, "target_language": target_language}
+        for name, language in own.items():
+            if language is not None:
+                check_choice(name, language, self.languages)
+        self._own = {name: language and codes[language] for name, language in own.items()}
         self._codes = None
         if codes:
             self._codes = lookup_table([*codes], tf.constant([*codes.values()], tf.int32))
@@ -62,12 +80,12 @@ class TranslationTokenizer(tf.Module):
             path: str or Path.
             source_language, target_language: str, language codes as in the vocabulary, such as
                 "eng_Latn" (NLLB), "en_XX" (mBART) or "__en__" (M2M100), for models whose texts
-                carry one; that of the targets is only needed to encode them. A source of Marian
-                carries its code in the text: ">>fra<< How are you?".
+                carry one, unless each call names its own. A source of Marian carries its code in
+                the text: ">>fra<< How are you?".
 
         Raises:
             FileNotFoundError: If a file is missing.
-            ValueError: If a file is not supported, or a language is missing or unknown.
+            ValueError: If a file is not supported, or a language is unknown.
         """
         path = Path(path)
         if (path / "source.spm").is_file():
@@ -91,27 +109,18 @@ class TranslationTokenizer(tf.Module):
         else:
             expected = "tokenizer.json, source.spm, spiece.model or sentencepiece.bpe.model"
             raise MissingFileError("path", expected, "none of them", place=path)
-        ids = {token: number for number, token in languages.items()}
         given = {"source_language": source_language, "target_language": target_language}
-        if not languages.keys() & {*frame}:
-            if any(given.values()):
-                expected = "None for a model whose texts carry no language"
-                raise ArgumentError("source_language, target_language", expected, f"{given}")
-            around = _around(frame or [None])
-            return cls(tokenizer, tokenizer, around, around)
-        for name, language in given.items():
-            if language is not None or name == "source_language":
-                check_choice(name, language, ids)
-        around = [
-            language and _around([ids[language] if n in languages else n for n in frame])
-            for language in given.values()
-        ]
-        first = {}
-        if target_language is not None:
-            is_start = kind in ("MBartTokenizer", "MBartTokenizerFast")
-            field = "decoder_start_token_id" if is_start else "forced_bos_token_id"
-            first = {field: ids[target_language]}
-        return cls(tokenizer, tokenizer, *around, first_tokens=first)
+        frame = [_LANGUAGE_ID if n in languages else n for n in frame or [None]]
+        place = frame.index(None)
+        around = frame[:place], frame[place + 1 :]
+        if _LANGUAGE_ID not in frame:
+            expected = "None for a model whose texts carry no language"
+            check(not any(given.values()), ", ".join(given), expected, f"{given}")
+            return cls(tokenizer, tokenizer, around)
+        is_start = kind in ("MBartTokenizer", "MBartTokenizerFast")
+        field = "decoder_start_token_id" if is_start else "forced_bos_token_id"
+        codes = {token: number for number, token in languages.items()}
+        return cls(tokenizer, tokenizer, around, codes, field, **given)
 
     @classmethod
     def _marian(cls, path, language):
@@ -125,17 +134,33 @@ class TranslationTokenizer(tf.Module):
         source, target = (
             _graph(path / f"{side}.spm", ids, ("</s>", "<pad>")) for side in ("source", "target")
         )
-        around = [], [source.end_id]
-        return cls(source, target, around, around, codes)
+        return cls(source, target, ([], [source.end_id]), codes)
 
-    def encode(self, text):
+    @property
+    def first_tokens(self):
+        """The fields of `generation_config.json` that the target language replaces, a dict."""
+        language = self._own["target_language"]
+        return {} if language is None else {self.first_field: language}
+
+    def encode(self, text, source_language=None):
         """Source texts to ids: string (B,) -> int32 ragged (B, (S)), with special tokens.
 
-        tf.errors.InvalidArgumentError for a text that begins with an unknown language code.
+        `source_language`, string (), (1,) or (B,), replaces that of the tokenizer; (0,) keeps it.
+        tf.errors.InvalidArgumentError, or eagerly ValueError, for an unknown language, for none if
+        the tokenizer has none, and for a text of Marian that begins with an unknown code.
         """
         text = tf.convert_to_tensor(text, tf.string)
-        if self._codes is None:
-            return framed(self.source.encode_strings(text), *self._around_source)
+        is_marian = self._codes is not None and not self.languages
+        ids = self._with_codes(text) if is_marian else self.source.encode_strings(text)
+        return self._framed(ids, "source_language", source_language)
+
+    def encode_targets(self, text, target_language=None):
+        """Target texts to labels: string (B,) -> int32 ragged (B, (T)), see `encode`."""
+        ids = self.target.encode_strings(tf.convert_to_tensor(text, tf.string))
+        return self._framed(ids, "target_language", target_language)
+
+    def _with_codes(self, text):
+        """The ids of texts that may begin with a code of Marian."""
         has_code = tf.strings.regex_full_match(text, _CODE)
         code = tf.where(has_code, tf.strings.regex_replace(text, _CODE, r"\1"), "")
         number = self._codes.lookup(code)
@@ -146,16 +171,36 @@ class TranslationTokenizer(tf.Module):
         size = tf.strings.length(text)
         text = tf.strings.substr(text, tf.strings.length(code), size - tf.strings.length(code))
         codes = tf.RaggedTensor.from_row_lengths(number[has_code], tf.cast(has_code, tf.int64))
-        ids = tf.concat([codes, self.source.encode_strings(text)], axis=1)
-        return framed(ids, *self._around_source)
+        return tf.concat([codes, self.source.encode_strings(text)], axis=1)
 
-    def encode_targets(self, text):
-        """Target texts to labels: string (B,) -> int32 ragged (B, (T)), with special tokens."""
-        if self._around_target is None:
-            expected = "the language of the targets, from from_pretrained"
-            raise ArgumentError("target_language", expected, "None")
-        ids = self.target.encode_strings(tf.convert_to_tensor(text, tf.string))
-        return framed(ids, *self._around_target)
+    def _framed(self, ids, name, language):
+        ids = framed(ids, *self._around)
+        if not self.languages:
+            expected = "None for a model whose texts carry no language"
+            check(language is None, name, expected, f"{language!r}")
+            return ids
+        count = tf.cast(ids.nrows(), tf.int32)
+        number = self.language_ids(name, language, count, self._own[name])
+        flat, rows = ids.flat_values, ids.value_rowids()
+        return ids.with_flat_values(tf.where(flat == _LANGUAGE_ID, tf.gather(number, rows), flat))
+
+    def language_ids(self, name, given, count, own):
+        """The ids of the languages of `count` texts: one, one for each, or none for `own`."""
+        given = tf.convert_to_tensor(() if given is None else given, tf.string)
+        given = tf.reshape(given, (-1,))
+        some = ", ".join(self.languages[:3])
+        number, size = self._codes.lookup(given), tf.size(given)
+        unknown = tf.boolean_mask(given, number < 0)
+        error = (name, f"languages of the model, such as {some}", "another", "It is:")
+        number = asserted(number, tf.equal(tf.size(unknown), 0), *error, unknown)
+        error = (name, "one language, or one for each text", "another number", "It is:")
+        number = asserted(number, (size == 1) | (size == count) | (size == 0), *error, size)
+        if own is None:
+            error = (name, f"the language of the texts, such as {some}", "none")
+            number = asserted(number, size > 0, *error)
+        else:
+            number = tf.concat([number, [own]], 0)[: tf.maximum(size, 1)]
+        return tf.broadcast_to(number, (count,))
 
     def decode(self, ids):
         """Ids to texts, without special tokens: int32 (B, T), dense or ragged -> string (B,)."""
@@ -166,12 +211,6 @@ class TranslationTokenizer(tf.Module):
         """The beginnings of the decoded texts that no further ids change."""
         text = self.target.settled(ids)
         return tf.strings.strip(text) if self._strips else text
-
-
-def _around(frame):
-    """The ids before and after a text."""
-    place = frame.index(None)
-    return frame[:place], frame[place + 1 :]
 
 
 def _vocabulary(path):
