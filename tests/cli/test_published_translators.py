@@ -18,9 +18,9 @@ def run(*arguments, code=0):
     return (done.stderr if code else done.stdout).decode()
 
 
-def printed(kind):
+def printed(kind, how="greedy"):
     cases = json.loads((FOLDERS / kind / "cases.json").read_text(encoding="utf-8"))
-    return cases["texts"], "".join(f"{text}\n" for text in cases["greedy"])
+    return cases["texts"], "".join(f"{text}\n" for text in cases[how])
 
 
 @pytest.mark.slow
@@ -40,11 +40,20 @@ def test_files_and_languages(tmp_path):
     assert run("generate", "--model", FOLDERS / "nllb", *LANGUAGES, *texts) == expected
     run("export", FOLDERS / "nllb", *LANGUAGES, "--output", tmp_path / "model")
     assert run("generate", "--model", tmp_path / "model", *texts) == expected
+    export = ("export", FOLDERS / "nllb", "--output", tmp_path / "model")
+    run(*export)  # each call names the languages
+    assert run("generate", "--model", tmp_path / "model", *LANGUAGES, *texts) == expected
+    run(*export, "--beam-size", 3)
+    found = run("generate", "--model", tmp_path / "model", *LANGUAGES, *texts)
+    assert found == printed("nllb", "beams")[1]
 
 
 def test_what_is_refused(tmp_path):
+    nllb = ("translate", "--model", FOLDERS / "nllb", "low")
+    message = "--source-language: expected the language of the texts, such as eng_Latn, fra_Latn"
+    assert message in run(*nllb, code=2)
     message = "--source-language: expected one of eng_Latn, fra_Latn"
-    assert message in run("translate", "--model", FOLDERS / "nllb", "low", code=2)
+    assert message in run(*nllb, "--source-language", "eng", code=2)
     for option in ("--beam", "--n-best"):
         found = run("translate", "--model", FOLDERS / "marian", option, "low", code=2)
         assert "expected an exported translator for --beam, --n-best and --output" in found

@@ -86,7 +86,10 @@ def _message(error, given):
     if isinstance(error, OSError | MissingPackage):
         return str(error)
     # Inside a graph, errors are TensorFlow's, with our text.
-    return message_of_graph(error)
+    if message := message_of_graph(error):
+        argument, expected = message.split(": ", 1)
+        return f"{_options(argument, given)}: {expected}"
+    return None
 
 
 def _options(argument, given):

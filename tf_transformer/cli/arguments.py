@@ -100,10 +100,10 @@ def add_language_arguments(command):
         command.add_argument(option(name), metavar="CODE", help=text)
 
 
-def languages_of(options, is_published):
-    """The languages that are given; an error if the model is no published one."""
+def languages_of(options, has_languages):
+    """The languages that are given; an error if the model cannot have any."""
     found = given(options, LANGUAGES)
-    if found and not is_published:
+    if found and not has_languages:
         raise ArgumentError(", ".join(map(option, found)), "a published translator", "another")
     return {name: getattr(options, name) for name in found}
 

@@ -74,7 +74,7 @@ def _export(options):
     if any(is_published(folder) or text_model_for(folder) for folder in options.folder):
         _export_published(options)
         return
-    languages_of(options, is_published=False)
+    languages_of(options, has_languages=False)
     from tf_transformer.export.translation.folder import DESCRIPTION
     from tf_transformer.training import TrainingRun
 
@@ -111,7 +111,7 @@ def _export_published(options):
         got = ", ".join(map(option, refused))
         raise ArgumentError(got, "none with a published model", "some")
     changes = {names[name]: value for name, value in given(options, names).items()}
-    changes |= languages_of(options, is_published=True)
+    changes |= languages_of(options, has_languages=True)
     check_replaceable(options.output, only_with="saved_model.pb")
     (made or TextGenerator).from_pretrained(*options.folder, **changes).save(options.output)
     print(f"Model: {options.output}")

@@ -116,7 +116,7 @@ def _translate(options):
     if is_published(options.model):
         _translate_published(options, sampling)
         return
-    languages_of(options, is_published=False)
+    languages_of(options, has_languages=False)
     from tf_transformer.export import Sampling
     from tf_transformer.export.translation import folder as saved
 
@@ -283,8 +283,11 @@ def _generate_by_model(options, texts, sampling):
     how = {"max_new_tokens": options.max_new_tokens or 0, "stop": options.stop or []}
     settings = json.loads(model.settings.numpy())
     begins = [""] * len(texts) if settings["translates"] else texts
+    has_languages = bool(settings["languages"])  # those of a published model are set already
+    languages = {} if is_published(options.model) else languages_of(options, has_languages)
     if sampling is None and settings["beams"]:
-        found = model.generate(texts, **how).numpy()
+        languages = {name: [language] for name, language in languages.items()}
+        found = model.generate(texts, **how, **languages).numpy()
         for begin, continuation in zip(begins, found, strict=True):
             print(f"{begin}{continuation.decode()}")
         return
@@ -292,7 +295,7 @@ def _generate_by_model(options, texts, sampling):
     how |= {} if sampling is None else {"temperature": 1.0, **sampling}
     seed = how.pop("seed", 0)
     for number, (text, begin) in enumerate(zip(texts, begins, strict=True)):
-        pieces = stream_text(model, text, seed=seed + number, **how)
+        pieces = stream_text(model, text, seed=seed + number, **how, **languages)
         print(f"{begin}{next(pieces, '')}", end="", flush=True)
         for piece in pieces:
             print(piece, end="", flush=True)
@@ -305,9 +308,9 @@ def text_generator(options, **changes):
     from tf_transformer.export.saving import load_saved_model
 
     folder = options.model
-    languages = languages_of(options, is_published(folder))
     if is_published(folder):
         require("bert", "safetensors")
+        languages = languages_of(options, has_languages=True)
         return TextGenerator.from_pretrained(folder, **languages, **changes)
     if not (Path(folder) / "saved_model.pb").is_file():
         expected = "a folder with a published model or what `export` made of it"

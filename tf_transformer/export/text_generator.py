@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.export.compile_for import traced
 from tf_transformer.export.saving import CHANCE, SEED, TEXTS, save_module
 from tf_transformer.functional.tensors import asserted, check_range
@@ -40,9 +40,8 @@ _NONE = -1  # the id after the end of a text
 _ONE_TEXT = tf.TensorSpec((1,), tf.string, name="text")
 _MOST = tf.TensorSpec((), tf.int32, name="max_new_tokens")
 _STOP = tf.TensorSpec((None,), tf.string, name="stop")
-_LANGUAGES = tuple(
-    tf.TensorSpec((None,), tf.string, name=f"{side}_language") for side in ("source", "target")
-)
+_SOURCE = tf.TensorSpec((None,), tf.string, name="source_language")
+_TARGET = tf.TensorSpec((None,), tf.string, name="target_language")
 _ROOM = 16  # for new tokens; it doubles when it is full
 
 
@@ -99,13 +98,11 @@ class TextGenerator(tf.Module):
             check_range(name, number, 0, size - 1)
         if self._translates and start_id is None:
             raise ArgumentError("start_id", "the id with which targets begin", "None")
-        start = start_id if self._translates else None
         check_range("n_best", settings.pop("n_best", 1), 1, 1)
         settings.pop("pad_id", None)
         beams, sampling = settings.pop("beams", None), settings.pop("sampling", None)
         self._start_id, self._stop, self._has_beams = start_id, checked_stop(stop), bool(beams)
-        if beams and stop:
-            raise ArgumentError("stop", "none with beams", f"{stop!r}")
+        check(not beams or not stop, "stop", "none with beams", f"{stop!r}")
         self._max_length = settings.pop("max_length", None)
         self._max_new_tokens = settings.pop("max_new_tokens", None)
         check_range("max_length", self._max_length, 1)
@@ -113,13 +110,13 @@ class TextGenerator(tf.Module):
         self._least = settings.pop("min_length", 0), settings.pop("min_new_tokens", None)
         sizes = ("pe_input", "pe_target") if self._translates else ("max_position",) * 2
         self._longest, self._positions = (model.get_config()[name] for name in sizes)
-        languages = _LANGUAGES if self._translates and tokenizer.languages else ()
+        languages = tokenizer.languages if self._translates else ()
         if languages and tokenizer.first_field == "forced_bos_token_id":
             rules = settings.get("token_rules") or {}
-            first = rules.get("forced_first")
-            # A tensor: there is such a rule, and every text may have another token, see `_first`.
-            rules = {**rules, "forced_first": tf.constant(-1 if first is None else first)}
-            settings["token_rules"] = rules
+            own = rules.get("forced_first")
+            # A tensor: there is such a rule, and every text may have another token, see `_read`.
+            own = tf.constant(-1 if own is None else own)
+            settings["token_rules"] = {**rules, "forced_first": own}
         # Further numbers differ between texts, see `start`.
         fixed = {"start_id": 0, "max_length": 1, "min_length": 1, "pad_id": None}
         self._rules = DecodingRules(end_id=ends, **fixed, **settings)
@@ -130,18 +127,18 @@ class TextGenerator(tf.Module):
         # In partials: of a function that it tracks, a tf.Module saves a copy for each trace.
         step = functools.partial(tf.function(model.step, autograph=False))
         self._model_step, self._resize = without_unused_ids(step, size), model.resize
-        self._start_texts = functools.partial(start_texts, model, start_id=start)
+        self._start_texts = functools.partial(start_texts, model)
         least = dict(zip(("min_length", "min_new_tokens"), self._least, strict=True))
-        options = {"start_id": start, "end_id": ends, "step": self._model_step, "pad_id": _NONE}
+        options = {"end_id": ends, "step": self._model_step, "pad_id": _NONE}
         self._plain = functools.partial(generate, model, **options, **least, **settings)
         self._own = functools.partial(self._plain, beams=beams, sampling=sampling)
         self._own_choice = functools.partial(_choice, sampling)
         # A variable: a SavedModel does not restore other attributes.
         described = {"beams": beams, "sampling": sampling, "stop": self._stop}
         described |= {"max_length": self._max_length, "max_new_tokens": self._max_new_tokens}
-        described["translates"] = self._translates
-        described["languages"] = tokenizer.languages if languages else ()
+        described |= {"translates": self._translates, "languages": languages}
         self.settings = tf.Variable(json.dumps(described), trainable=False)
+        languages = (_SOURCE, _TARGET) if languages else ()
         self._specs = _MOST, _STOP, *languages
         self.generate = traced(self.generate, TEXTS, SEED, *self._specs)
         self.sample = traced(self.sample, TEXTS, SEED, *CHANCE, *self._specs)
@@ -192,8 +189,8 @@ class TextGenerator(tf.Module):
             tokenizer = TranslationTokenizer.from_pretrained(path, **languages)
             changes = {**tokenizer.first_tokens, **changes}
         else:
-            if given := [name for name, value in languages.items() if value is not None]:
-                raise ArgumentError(", ".join(given), "None for a decoder", "a language")
+            given = [name for name, value in languages.items() if value is not None]
+            check(not given, ", ".join(given), "None for a decoder", "a language")
             tokenizer = decoder_tokenizer(path)
         settings = generation_settings(path, **{**changes, "stop_strings": None})
         files = [path / name for name in ("generation_config.json", "config.json")]
@@ -208,13 +205,7 @@ class TextGenerator(tf.Module):
         return cls(load(path, ignored_fields=ignored_fields), tokenizer, stop=stop, **settings)
 
     def generate(
-        self,
-        text,
-        seed=0,
-        max_new_tokens=0,
-        stop=(),
-        source_language=(),
-        target_language=(),
+        self, text, seed=0, max_new_tokens=0, stop=(), source_language=(), target_language=()
     ):
         """Continue or translate texts by the settings: string (B,) -> string (B,).
 
@@ -225,9 +216,8 @@ class TextGenerator(tf.Module):
         one that is too long; for an unknown language, or no source language at all; and for a
         number out of range, as in `generate`.
         """
-        languages, how = (source_language, target_language), {"seed": seed}
-        given = text, max_new_tokens, stop, languages
-        return self._continued(self._own, self._has_beams, *given, **how)
+        given = text, max_new_tokens, stop, (source_language, target_language)
+        return self._continued(self._own, self._has_beams, *given, seed=seed)
 
     def sample(
         self,
@@ -252,13 +242,11 @@ class TextGenerator(tf.Module):
 
     def start(self, text, max_new_tokens=0, source_language=(), target_language=()):
         """Read a prompt, string (1,); returns the first state for `step`; see `generate`."""
-        inputs, prompt, rules = self._read(text, source_language, target_language)
+        inputs, prompt, first = self._read(text, source_language, target_language)
         most = None, self._new_tokens(prompt, max_new_tokens)
-        start = {"start_id": rules.pop("start_id")} if "start_id" in rules else {}
-        options = {"beam_size": 1, "most": most, "least": self._least}
-        state, of_text = self._start_texts(inputs, **start, **options)
+        state, of_text = self._start_texts(inputs, first.get("start_id"), 1, most, self._least)
         room = tf.reduce_max(of_text["prompt_lengths"]) + _ROOM
-        rules = dataclasses.replace(self._rules, **of_text, **rules)
+        rules = dataclasses.replace(self._rules, **{**first, **of_text})
         return self._resize(state, [0], room), first_sentences(rules, 1)
 
     def step(self, state, seed=0, stop=()):
@@ -292,15 +280,20 @@ class TextGenerator(tf.Module):
         save_module(self, path, self.signatures())
 
     def _read(self, text, source_language, target_language):
-        """The ids that the model reads, those with which its texts begin, ragged (B, (P)), and the
-        options of `generate` that a target language replaces.
-        """
+        """The ids that the model reads, those with which its texts begin, and options for these."""
         if self._translates:
             has_languages = bool(self.tokenizer.languages)
             ids = self.tokenizer.encode(text, source_language if has_languages else None)
-            first = self._first(tf.size(text), target_language)
-            starts = tf.fill((ids.nrows(),), 0) + first.get("start_id", self._start_id)
-            starts = tf.RaggedTensor.from_tensor(starts[:, tf.newaxis])
+            first = {"start_id": tf.fill((ids.nrows(),), self._start_id)}
+            if has_languages:
+                rules = self._rules
+                is_start = self.tokenizer.first_field == "decoder_start_token_id"
+                own = self._start_id if is_start else rules.forced_first
+                given = "target_language", target_language, tf.size(text), own
+                own = self.tokenizer.language_ids(*given)
+                forced = {"token_rules": {**(rules.token_rules or {}), "forced_first": own}}
+                first |= {"start_id": own} if is_start else forced
+            starts = tf.RaggedTensor.from_tensor(first["start_id"][:, tf.newaxis])
             return self._short_enough(ids), starts, first
         ids = self.tokenizer.add_special_tokens(self.tokenizer.encode_strings(text))
         counts = ids.row_lengths()
@@ -314,17 +307,6 @@ class TextGenerator(tf.Module):
             ids = tf.concat([tf.RaggedTensor.from_row_lengths(starts, is_empty), ids], axis=1)
         prompt = self._short_enough(ids)
         return prompt, prompt, {}
-
-    def _first(self, count, language):
-        """What a target language says of the first tokens, as options of `generate`."""
-        if not self.tokenizer.languages:
-            return {}
-        is_start = self.tokenizer.first_field == "decoder_start_token_id"
-        own = self._start_id if is_start else self._rules.forced_first
-        ids = self.tokenizer.language_ids("target_language", language, count, own)
-        if is_start:
-            return {"start_id": ids}
-        return {"token_rules": {**self._rules.token_rules, "forced_first": ids}}
 
     def _short_enough(self, ids):
         longest = tf.reduce_max(ids.row_lengths())
@@ -498,8 +480,7 @@ def stream_text(
         True
     """
     settings = json.loads(model.settings.numpy())
-    if settings["beams"]:
-        raise ArgumentError("beams", "none for a stream", settings["beams"])
+    check(not settings["beams"], "beams", "none for a stream", settings["beams"])
     stop = checked_stop(stop)
     every = (*settings["stop"], *stop)
     languages = {"source_language": source_language, "target_language": target_language}
