@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
+from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage, check
 from tf_transformer.json_text import parse_json
 from tf_transformer.tokenizers import Tokenizer
 
@@ -66,8 +66,7 @@ def read_description(folder):
 
 def read_functions(path, threads=1):
     """Load the functions of a LiteRT file."""
-    if threads < 1:
-        raise ArgumentError("threads", "at least 1", threads)
+    check(threads >= 1, "threads", "at least 1", threads)
     interpreter_of = import_interpreter()
     try:
         interpreter = interpreter_of(str(path), num_threads=threads)
@@ -105,8 +104,7 @@ class LiteBert(LiteModel):
         facts = self.description
         most = facts["max_length"]
         rows = self.rows(texts, most - 2)
-        if not rows:
-            raise ArgumentError("texts", "at least one text", "none")
+        check(rows, "texts", "at least one text", "none")
         rows = [[facts["cls_id"], *ids, facts["sep_id"]] for ids in rows]
         order = sorted(range(len(rows)), key=lambda n: len(rows[n]))
         results = [None] * len(rows)

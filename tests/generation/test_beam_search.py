@@ -90,6 +90,17 @@ class TestAgainstAPlainOne:
             differ += [tokens for _, tokens in free] != [tokens for _, tokens in expected]
         assert differ > 4
 
+    def test_each_sentence_has_its_own_first_token(self):
+        models, first = [ref.random_model(seed, 5) for seed in range(5)], [3, -1, 1, 4, 3]
+        rules = {"forced_first": tf.constant(first)}
+        found = search(models, 3, 7, n_best=3, token_rules=rules)
+        for model, token, actual in zip(models, first, found, strict=True):
+            own = {} if token < 0 else {"forced_first": token}
+            assert_same(actual, ref.beam_search(model, 5, 7, 0.6, 3, 3, end=END, **own))
+        for first, message in (([3], "forced_first: expected one for each"), ([5] * 5, "-1 to 4")):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                search(models, 3, 7, token_rules={"forced_first": tf.constant(first)})
+
     @pytest.mark.parametrize("early_stopping", [False, True, "never"])
     @pytest.mark.parametrize("length_penalty", [-0.5, 1.5])
     def test_scores_and_stopping_of_transformers(self, length_penalty, early_stopping):

@@ -98,10 +98,8 @@ def add_translate(commands):
 
 def _translate(options):
     """translate the arguments, a file, or standard input line by line"""
-    if options.text and options.file is not None:
-        raise ArgumentError("text, --file", "one of them", "both")
-    if options.output and options.file is None:
-        raise ArgumentError("--output", "--file as well", "none")
+    check(not options.text or options.file is None, "text, --file", "one of them", "both")
+    check(not options.output or options.file is not None, "--output", "--file as well", "none")
     if options.output and options.n_best:
         raise ArgumentError("--n-best", "no --output, since it goes to standard output")
     sampling = sampling_options(options)

@@ -17,7 +17,13 @@ from tf_transformer.compression.recipes import Quantize
 from tf_transformer.data import group_references, pairs_without
 from tf_transformer.data.files import replacing, write_json
 from tf_transformer.data.labelled_texts import load_labelled_texts, read_labelled_tsv
-from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError, MissingPackage
+from tf_transformer.errors import (
+    ArgumentError,
+    ExistingFileError,
+    MissingFileError,
+    MissingPackage,
+    check,
+)
 from tf_transformer.export.saving import calibration_batches, load_saved_model, stored
 from tf_transformer.export.text_models import TextClassifier
 from tf_transformer.export.translation.folder import load_transformer, save_translator
@@ -120,8 +126,7 @@ def _check_folder(folder, recipe):
 def _task(recipe, fit_options):
     if not (Path(recipe.model) / "run.json").is_file():
         return ClassifierTask(recipe.model, recipe.data, **fit_options)
-    if recipe.data:
-        raise ArgumentError("data", "none, since the run has its own", "some")
+    check(not recipe.data, "data", "none, since the run has its own", "some")
     return TranslatorTask(recipe.model)
 
 
@@ -242,12 +247,10 @@ class ClassifierTask:
         if not (folder / "result.json").is_file() or not (folder / "model").is_dir():
             raise MissingFileError("model", "the output of finetune or a training run", folder)
         result = json.loads((folder / "result.json").read_text("utf-8"))
-        if "early_exit" in result:
-            raise ArgumentError("model", "one without exits", f"early exit in {folder}")
+        check("early_exit" not in result, "model", "one without exits", f"early exit in {folder}")
         self.settings = FineTuning(**result["settings"])
         self.data = _labelled_texts(data)
-        if not self.data.test:
-            raise ArgumentError("data", "texts for the test", "none")
+        check(self.data.test, "data", "texts for the test", "none")
         self.vocabulary = folder / "model"
         self.tokenizer = read_tokenizer(self.vocabulary)
         self.model = self.load(folder)
@@ -308,12 +311,10 @@ def _stored(model, quantize, task):
 
 
 def _labelled_texts(data):
-    if ("train" in data) == ("set" in data):
-        raise ArgumentError("data", "train or set", "both or neither")
+    check(("train" in data) != ("set" in data), "data", "train or set", "both or neither")
     if "train" in data:
         return read_labelled_tsv(data["train"], data.get("validation"), data.get("test"))
-    if "archive" not in data:
-        raise ArgumentError("data", "the archive that contains the set", "none")
+    check("archive" in data, "data", "the archive that contains the set", "none")
     return load_labelled_texts(data["set"], data["archive"])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.export.compile_for import (
     SMALL_ROWS,
     BucketedFunction,
@@ -256,8 +256,7 @@ class TextClassifier(TextModel):
     def __init__(self, model, tokenizer, max_length=None, jit_compile=None, **options):
         super().__init__(model, tokenizer, max_length, jit_compile, **options)
         self._config = model.config
-        if not model.config.labels:
-            raise ArgumentError("model", "a text classifier, with labels", type(model).__name__)
+        check(model.config.labels, "model", "a text classifier, with labels", type(model).__name__)
         self.classify = traced(self.classify, TEXTS)
 
     def classify(self, text):
@@ -312,8 +311,7 @@ class EarlyExitClassifier(TextClassifier):
     def __init__(
         self, model, tokenizer, max_length=None, jit_compile=None, *, patience=None, entropy=0.0
     ):
-        if not hasattr(model, "exit_early"):
-            raise ArgumentError("model", "a BertWithExits", type(model).__name__)
+        check(hasattr(model, "exit_early"), "model", "a BertWithExits", type(model).__name__)
         self._thresholds = check_thresholds(model, patience, entropy)
         options = {"function": model.exit_early, "settings": _THRESHOLDS}
         super().__init__(model, tokenizer, max_length, jit_compile, **options)

@@ -12,7 +12,13 @@ import numpy as np
 
 from tf_transformer import __version__
 from tf_transformer.data.files import check_replaceable, map_array, replacing, write_json
-from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage, check_choice
+from tf_transformer.errors import (
+    ArgumentError,
+    MissingFileError,
+    MissingPackage,
+    check,
+    check_choice,
+)
 from tf_transformer.json_text import parse_json
 
 
@@ -36,8 +42,7 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
         [[3.0, 1.0], [2.0]]
     """
     for name, value in (("batch_size", batch_size), ("lines_at_once", lines_at_once)):
-        if value < 1:
-            raise ArgumentError(name, "at least 1", value)
+        check(value >= 1, name, "at least 1", value)
     lines = iter(lines)
     while part := list(itertools.islice(lines, lines_at_once)):
         order = np.argsort([len(line) for line in part], kind="stable")
@@ -121,8 +126,7 @@ def check_search(vectors, width, top=1):
     if vectors.shape[1] != width:
         expected = f"vectors of width {vectors.shape[1]}, as the model produces"
         raise ArgumentError("index", expected, width, "Build the index with the same model.")
-    if top < 1:
-        raise ArgumentError("top", "at least 1", top)
+    check(top >= 1, "top", "at least 1", top)
 
 
 APPROXIMATE = ("pq", "hnsw")

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tf_transformer import __version__, litert
 from tf_transformer.data.files import check_replaceable, replacing, write_json
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.export.text_models import INPUT_SPECS
 from tf_transformer.functional.attention.plan import attention_plan
 from tf_transformer.functional.tensors import portable
@@ -67,8 +67,7 @@ def litert_functions(model):
     if type(model) not in kinds:
         expected = f"one of {', '.join(kind.__name__ for kind in kinds)}"
         raise ArgumentError("model", expected, type(model).__name__)
-    if not model.built:
-        raise ArgumentError("model", "a built model", "one without weights", "Call build().")
+    check(model.built, "model", "a built model", "one without weights", "Call build().")
     check_merged(model)
     if model.compute_dtype != "float32" or any(w.dtype == "int8" for w in model.weights):
         remedy = "Pass the original; weights_dtype sets the dtype in the file."
@@ -192,8 +191,7 @@ def write_litert(
         raise ArgumentError("examples", 'texts for "full int8"', "none")
     if examples is not None:
         examples = [text for text in examples if text.strip()]
-        if not examples:
-            raise ArgumentError("examples", "texts that are not blank", "none")
+        check(examples, "examples", "texts that are not blank", "none")
     if weights_dtype != "full int8" and examples:
         examples = examples[:COMPARED]
     check_replaceable(folder, only_with=litert.DESCRIPTION)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.tensors import in_xla_program
 
 
@@ -94,8 +94,7 @@ def _counted(labels, ignore_class):
 def _of_shape(x, logits, name):
     """Reshape x to the logits without V; x may have one more axis of size 1."""
     shape = logits.shape[:-1]
-    if shape.rank is None:
-        raise ArgumentError("y_pred", "logits of a known rank", "unknown", "Set their shape.")
+    check(shape.rank is not None, "y_pred", "logits of a known rank", "unknown", "Set their shape.")
     longer = x.shape.rank == shape.rank + 1 and x.shape[-1] in (1, None)
     own = x.shape[:-1] if longer else x.shape
     if not shape.is_compatible_with(own):

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 
 # Below these, floats represent every whole number exactly.
 _EXACT_BELOW = {tf.float32: 2.0**24, tf.float64: 2.0**53}
@@ -104,15 +104,14 @@ def nan_outside(ids, size, dtype):
 def asserted(x, holds, argument, expected, got, remedy=None, *values):
     """Return a tensor after an assertion, which is left out in XLA programs."""
     if tf.executing_eagerly():
-        if not holds:
-            raise ArgumentError(argument, expected, got, remedy)
+        check(holds, argument, expected, got, remedy)
         return x
     if in_xla_program():
         return x
     # Not `tf.debugging.assert_*`, which add conditionals for int64.
     message = str(ArgumentError(argument, expected, got, remedy))
-    check = tf.raw_ops.Assert(condition=holds, data=[message, *values])
-    with tf.control_dependencies([check]):
+    assertion = tf.raw_ops.Assert(condition=holds, data=[message, *values])
+    with tf.control_dependencies([assertion]):
         return tf.identity(x)
 
 

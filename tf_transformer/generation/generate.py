@@ -6,7 +6,7 @@ token, T length of the longest result.
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.tensors import asserted, check_range
 from tf_transformer.generation.beam_search import beam_search, sample_decode
 from tf_transformer.generation.decoding import greedy_decode, is_among, without_unused_ids
@@ -143,8 +143,7 @@ def _start(model, inputs, start_id, beam_size):
     """The first state, and of each text the first token and the number of a prompt's others."""
     if isinstance(model, Transformer):
         check_range("start_id", start_id, 0)
-        if start_id is None:
-            raise ArgumentError("start_id", "the id with which targets begin", "None")
+        check(start_id is not None, "start_id", "the id with which targets begin", "None")
         state = model.start(inputs, 0, beam_size)
         batch_size = tf.shape(state["lineage"])[0]
         first = tf.broadcast_to(tf.convert_to_tensor(start_id, tf.int32), (batch_size,))
@@ -215,8 +214,7 @@ def continue_texts(
         >>> text.startswith("low")
         True
     """
-    if not texts:
-        raise ArgumentError("texts", "at least one, which may be empty", "none")
+    check(texts, "texts", "at least one, which may be empty", "none")
     if beam_size is not None and sampling is not None:
         raise ArgumentError("beam_size, sampling", "one of them", "both")
     check_padding(model)

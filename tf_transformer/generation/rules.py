@@ -65,6 +65,7 @@ def ruled_logits(logits, history, position, rules, of_rows):
         ruled = tf.where(here, IMPOSSIBLE, ruled)
     token, forced = of_rows["forced_first"], []
     if own.forced_first is not None:
+        check_range("forced_first", token, -1, logits.shape[-1] - 1)
         forced.append((token, (position == 0) & (token >= 0)))
     if own.forced_last is not None:
         forced.append((own.forced_last, position + 1 == of_rows["limits"]))

@@ -6,7 +6,7 @@ import json
 
 import keras
 
-from tf_transformer.errors import ArgumentError, did_you_mean
+from tf_transformer.errors import ArgumentError, check, did_you_mean
 from tf_transformer.json_text import parse_json
 from tf_transformer.layers import feed_forwards, norms, positions, residuals
 from tf_transformer.layers.base_layer import NotesLayer, attributes
@@ -187,14 +187,12 @@ def _described(part):
     else:
         config = dataclasses.asdict(part)
     for name, value in config.items():
-        if callable(value):
-            raise ArgumentError(name, "a name, which a file can hold", f"{value!r}")
+        check(not callable(value), name, "a name, which a file can hold", f"{value!r}")
     return {"part": kind.__name__, **config}
 
 
 def _part(field, config):
-    if not isinstance(config, dict):
-        raise ArgumentError(field, '{"part": NAME, ...}', f"{config!r}")
+    check(isinstance(config, dict), field, '{"part": NAME, ...}', f"{config!r}")
     config = dict(config)
     name, (home, _) = config.pop("part", None), _PARTS[field]
     names = [name for name in home.__all__ if getattr(home, name) not in _BASES]

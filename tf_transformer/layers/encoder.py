@@ -12,7 +12,7 @@ import functools
 import keras
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.attention.masks import check_keras_mask
 from tf_transformer.functional.tensors import are_tokens, as_ids
 from tf_transformer.layers.architecture import Architecture, HasArchitecture, check_layer_sizes
@@ -158,8 +158,7 @@ class Stack(TakesIds, HasArchitecture, keras.layers.Layer):
 
     def _new_layers(self, make, layer_sizes, **sizes):
         """Create the layers `make(*sizes, **options)`, of `layer_sizes` or else all of `sizes`."""
-        if self.num_layers < 0:
-            raise ArgumentError("num_layers", "at least 0", self.num_layers)
+        check(self.num_layers >= 0, "num_layers", "at least 0", self.num_layers)
         parts, shared = self.architecture, self.embedding.positions
         self.layer_sizes, each = None, [tuple(sizes.values())] * self.num_layers
         if layer_sizes is not None:

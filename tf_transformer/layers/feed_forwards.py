@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.activations import ACTIVATIONS, gelu, get_activation
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
 from tf_transformer.functional.tensors import has_accelerator
@@ -257,8 +257,7 @@ class FeedForward:
 
     def __post_init__(self):
         get_activation(self.activation)
-        if not isinstance(self.use_bias, bool):
-            raise ArgumentError("use_bias", "True or False", f"{self.use_bias!r}")
+        check(isinstance(self.use_bias, bool), "use_bias", "True or False", f"{self.use_bias!r}")
         for name, function in ACTIVATIONS.items():
             if self.activation is function:
                 object.__setattr__(self, "activation", name)

@@ -7,7 +7,7 @@ keys and values, H head width, C cache slots.
 import keras
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.attention.masks import with_key_masks
 from tf_transformer.functional.attention.scaled_dot_product import (
     cached_attention,
@@ -26,8 +26,7 @@ def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
         remedy = "Change one, or set key_dim, the width of a head."
         expected = "d_model to be a multiple of num_heads"
         raise ArgumentError("d_model, num_heads", expected, got, remedy)
-    if key_dim is not None and key_dim < 1:
-        raise ArgumentError("key_dim", "at least 1", key_dim)
+    check(key_dim is None or key_dim >= 1, "key_dim", "at least 1", key_dim)
     groups = num_heads if num_key_value_heads is None else num_key_value_heads
     if groups < 1 or num_heads % groups:
         expected = f"a divisor of num_heads={num_heads}, each head of keys for equally many queries"
@@ -39,8 +38,7 @@ def check_heads(d_model, num_heads, key_dim, num_key_value_heads, share_qk):
 
 def check_bias(name, use_bias):
     """Check which projections of attention have a bias."""
-    if use_bias not in (True, False, "qkv"):
-        raise ArgumentError(name, 'True, False or "qkv"', f"{use_bias!r}")
+    check(use_bias in (True, False, "qkv"), name, 'True, False or "qkv"', f"{use_bias!r}")
     return use_bias
 
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.functional.attention.blocks import larger
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.positions import (
@@ -244,8 +244,7 @@ class SinusoidalPositions(Positions):
     def add(self, x, start=0, tokens=None):
         """See `Positions`: sines and cosines of the positions from `start` on."""
         width = x.shape[-1]
-        if width % 2:
-            raise ArgumentError("SinusoidalPositions", "an even model width", width)
+        check(width % 2 == 0, "SinusoidalPositions", "an even model width", width)
         exponents = np.arange(0, width, 2) / (width - 2 if self.last_included else width)
         positions = tf.range(tf.shape(x)[1])  # (T,)
         if not self.counts_padding and tokens is not None:
@@ -367,8 +366,7 @@ class ShawPositions(Positions):
 
     def __init__(self, max_distance, **kwargs):
         super().__init__(**kwargs)
-        if max_distance < 1:
-            raise ArgumentError("max_distance", "at least 1", max_distance)
+        check(max_distance >= 1, "max_distance", "at least 1", max_distance)
         self.max_distance = max_distance
 
     def build(self, heads_shape):

@@ -9,7 +9,7 @@ import h5py
 import keras
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.layers.base_layer import WholeState
 from tf_transformer.layers.positions import (
     LearnedPositions,
@@ -270,8 +270,7 @@ def with_vocab_size(model, vocab_size, target_vocab_size=None):
     if not sizes:
         expected = "a Transformer, a LanguageModel or a model of tf_transformer.bert"
         raise ArgumentError("model", expected, type(model).__name__)
-    if not model.built:
-        raise ArgumentError("model", "a built model", "one without weights", "Call build().")
+    check(model.built, "model", "a built model", "one without weights", "Call build().")
     if any(weight.dtype == "int8" for weight in model.weights):
         remedy = "Add the tokens before you quantize."
         raise ArgumentError("model", "weights in floating point", "int8", remedy)

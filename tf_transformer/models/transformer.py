@@ -9,7 +9,7 @@ from numbers import Integral
 import keras
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.attention.masks import padding_mask
 from tf_transformer.functional.tensors import as_ids, asserted
 from tf_transformer.layers.architecture import HasArchitecture
@@ -25,15 +25,13 @@ def checked_max_length(max_length, most, name):
     expected = f"at most {most} ({name}), the decoder's number of positions"
     if tf.is_tensor(max_length):
         return asserted(max_length, max_length <= most, "max_length", expected, "more")
-    if max_length > most:
-        raise ArgumentError("max_length", expected, max_length)
+    check(max_length <= most, "max_length", expected, max_length)
     return max_length
 
 
 def first_state(caches, batch_size, beam_size, max_length):
     """The state of a `DecodingModel` before the first step."""
-    if not caches:
-        raise ArgumentError("num_layers", "at least 1 for decoding with a cache", 0)
+    check(caches, "num_layers", "at least 1 for decoding with a cache", 0)
     return {
         "position": tf.constant(0),
         "caches": caches,

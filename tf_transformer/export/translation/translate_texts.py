@@ -21,7 +21,7 @@ from tf_transformer.data.files import (
     text_of_line,
     write_json,
 )
-from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
+from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError, check
 from tf_transformer.export.translation.translator import cores
 from tf_transformer.functional.tensors import check_range
 from tf_transformer.json_text import parse_json
@@ -108,8 +108,7 @@ def translate_texts(
         >>> len(translate_texts(translator, ["Hello!", ""]))
         2
     """
-    if beam and sample is not None:
-        raise ArgumentError("beam, sample", "at most one of them", "both")
+    check(not beam or sample is None, "beam, sample", "at most one of them", "both")
     if beam:
         options = {"tokens_per_batch": tokens_per_batch, "progress": progress, "counted": counted}
         return [best[0][0] for best in n_best_translations(translator, texts, **options)]

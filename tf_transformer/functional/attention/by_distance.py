@@ -8,7 +8,7 @@ import typing
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.tensors import shape_of, wide_dtype
 
 
@@ -32,8 +32,7 @@ class ByDistance(tf.experimental.ExtensionType):
         axes = {"scores": -1, "keys": 0, "values": 0}
         tables = {name: getattr(self, name) for name in axes}
         sizes = {name: x.shape[axes[name]] for name, x in tables.items() if x is not None}
-        if not sizes:
-            raise ArgumentError("scores, keys, values", "at least one table", "none")
+        check(sizes, "scores, keys, values", "at least one table", "none")
         for name, size in sizes.items():
             if size is not None and (size < 3 or size % 2 == 0):
                 raise ArgumentError(name, "an odd number of distances of at least 3, -m to m", size)

@@ -11,7 +11,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.tensors import as_ids
 
 
@@ -249,14 +249,12 @@ def check_mask(mask, scores_shape, tokens=None):
         inverted
     """
     scores_shape = tuple(scores_shape)
-    if len(scores_shape) != 4:
-        raise ArgumentError("scores_shape", "(B, N, T, S)", scores_shape)
+    check(len(scores_shape) == 4, "scores_shape", "(B, N, T, S)", scores_shape)
     padding = None
     if tokens is not None:
         padding = np.asarray(tokens) == 0
         expected = (scores_shape[0], scores_shape[3])
-        if padding.shape != expected:
-            raise ArgumentError("tokens", f"shape (B, S) = {expected}", padding.shape)
+        check(padding.shape == expected, "tokens", f"shape (B, S) = {expected}", padding.shape)
     if mask is None:
         return []
     mask = tf.convert_to_tensor(mask)

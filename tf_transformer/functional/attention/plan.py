@@ -15,7 +15,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import config
 from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.attention.by_distance import ByDistance
 from tf_transformer.functional.tensors import has_accelerator, in_xla_program
 
@@ -37,8 +37,7 @@ def use_xla(jit, *shapes):
 
 
 def _check_jit(jit):
-    if jit not in (True, False, "auto"):
-        raise ArgumentError("jit", 'True, False or "auto"', f"{jit!r}")
+    check(jit in (True, False, "auto"), "jit", 'True, False or "auto"', f"{jit!r}")
 
 
 def _is_admitted(shapes):
@@ -100,8 +99,7 @@ class AttentionPlan:
             raise ArgumentError("plan", expected, f"{self.name!r}")
         for field in ("most_scores", "query_block", "key_block"):
             size = getattr(self, field)
-            if type(size) is not int or size < 1:
-                raise ArgumentError(field, "a positive integer", f"{size!r}")
+            check(type(size) is int and size >= 1, field, "a positive integer", f"{size!r}")
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.attention.blockwise import blockwise_attention
 from tf_transformer.functional.attention.by_distance import ByDistance, limited
 from tf_transformer.functional.attention.fused import fused_attention
@@ -198,8 +198,7 @@ def _check_by_distance(bias, scores_shape, width, value_width):
 
 
 def _check_dropout(rate, seed):
-    if not 0 <= rate < 1:
-        raise ArgumentError("dropout", "a rate of at least 0 and below 1", rate)
+    check(0 <= rate < 1, "dropout", "a rate of at least 0 and below 1", rate)
     seed = tf.convert_to_tensor(seed)
     if seed.shape != (2,) or not seed.dtype.is_integer:
         got = f"a seed of {seed.dtype.name} {tuple(seed.shape)}"

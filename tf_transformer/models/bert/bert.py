@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope  # no public name
 
 from tf_transformer.data.files import replacing
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.tensors import (
     as_ids,
@@ -88,8 +88,7 @@ def _mask(mask):
 def checked_inputs(inputs):
     """`(ids, types, mask)`: two int32 or int64 (B, T); None, or bool, True = may attend."""
     inputs = dense_inputs(inputs)
-    if set(inputs) - set(INPUTS):
-        raise ArgumentError("inputs", _EXPECTED, sorted(inputs))
+    check(set(inputs) <= set(INPUTS), "inputs", _EXPECTED, sorted(inputs))
     ids, mask = inputs["input_ids"], inputs.get("attention_mask")
     types = inputs.get("token_type_ids", tf.zeros_like(ids))
     ranks = {"input_ids": (ids, (2,)), "token_type_ids": (types, (2,))}

@@ -5,7 +5,7 @@ import math
 from numbers import Integral, Real
 from typing import NamedTuple
 
-from tf_transformer.errors import ArgumentError, check_choice, check_fields
+from tf_transformer.errors import ArgumentError, check, check_choice, check_fields
 from tf_transformer.functional.activations import ACTIVATIONS, get_activation
 from tf_transformer.layers.architecture import check_layer_sizes
 
@@ -134,8 +134,7 @@ class BertConfig:
     qa_dropout: float | None = None
 
     def __post_init__(self):
-        if isinstance(self.labels, str):
-            raise ArgumentError("labels", "a tuple of strings", f"{self.labels!r}")
+        check(not isinstance(self.labels, str), "labels", "a tuple of strings", f"{self.labels!r}")
         if self.family not in (None, *FAMILIES):
             expected = f"one of {', '.join(FAMILIES)}, or None"
             raise ArgumentError("family", expected, f"{self.family!r}")

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution import global_mean
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.labels import ignore_class_of, read_labels, softened_divergence
 from tf_transformer.functional.tensors import in_xla_program
 from tf_transformer.models.bert.bert import BertWithHead, dense_inputs
@@ -70,8 +70,7 @@ class BertWithExits(BertWithHead):
     has_labels = True
 
     def __init__(self, config, *, pooling="cls", **kwargs):
-        if pooling not in ("cls", "mean"):
-            raise ArgumentError("pooling", '"cls" or "mean"', f"{pooling!r}")
+        check(pooling in ("cls", "mean"), "pooling", '"cls" or "mean"', f"{pooling!r}")
         super().__init__(config, **kwargs)
         if self.config.num_hidden_layers < 2:
             raise ArgumentError("num_hidden_layers", "at least 2, to leave after one", "1")
@@ -143,8 +142,7 @@ class BertWithExits(BertWithHead):
         x, mask = bert.embed(inputs, False)
         x, rows = bert.encoder.widened(x), tf.shape(x)[0]
         mask = tf.ones(tf.shape(x)[:2], tf.bool) if mask is None else mask
-        if mask.shape.rank != 2:
-            raise ArgumentError("attention_mask", "(batch, length)", f"shape {mask.shape}")
+        check(mask.shape.rank == 2, "attention_mask", "(batch, length)", f"shape {mask.shape}")
         # In an XLA program, shapes are fixed, and rows of padding fill a bucket.
         can_leave = not in_xla_program()
         waits = tf.ones_like(mask[:, 0]) if can_leave else tf.reduce_any(mask, 1)  # (B,)

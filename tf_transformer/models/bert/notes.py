@@ -7,7 +7,7 @@ D hidden size.
 import keras
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.activations import gelu
 from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
 from tf_transformer.layers.norms import LayerNorm
@@ -118,8 +118,7 @@ def unique_name(name):
 def as_tensor(values, name="from_tensor, to_tensor"):
     """Convert values to a float tensor; a `keras.Input` is returned unchanged."""
     values = values if keras.backend.is_keras_tensor(values) else tf.convert_to_tensor(values)
-    if not tf.as_dtype(values.dtype).is_floating:
-        raise ArgumentError(name, "floats", tf.as_dtype(values.dtype).name)
+    check(tf.as_dtype(values.dtype).is_floating, name, "floats", tf.as_dtype(values.dtype).name)
     return values
 
 

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution import global_mean
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert import BertWithHead, dense_inputs
 from tf_transformer.models.bert.bert_config import BertConfig
@@ -195,15 +195,13 @@ class TwoTowers(BaseModel):
     def __init__(self, queries, documents=None, *, temperature=0.05, **kwargs):
         super().__init__(**kwargs)
         self.autocast = False  # the encoders take ids
-        if not temperature > 0:
-            raise ArgumentError("temperature", "a number above 0", temperature)
+        check(temperature > 0, "temperature", "a number above 0", temperature)
         for encoder in (queries, documents):
             if encoder is not None and not encoder.normalize:
                 expected = "encoders with normalize=True, since scores are cosines"
                 raise ArgumentError("queries, documents", expected, "normalize=False")
         widths = queries.config.hidden_size, (documents or queries).config.hidden_size
-        if widths[0] != widths[1]:
-            raise ArgumentError("documents", f"an encoder of width {widths[0]}", widths)
+        check(widths[0] == widths[1], "documents", f"an encoder of width {widths[0]}", widths)
         self.queries, self.documents, self.temperature = queries, documents, temperature
 
     @property

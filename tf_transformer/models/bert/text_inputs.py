@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.files import replacing
-from tf_transformer.errors import ArgumentError, MissingFileError, check_choice
+from tf_transformer.errors import ArgumentError, MissingFileError, check, check_choice
 from tf_transformer.functional.tensors import asserted
 from tf_transformer.models.bert.checkpoints.config_files import (
     ALBERT_TOKENIZER,
@@ -243,8 +243,7 @@ def text_inputs(tokenizer, texts, pairs=None, max_length=512, mask=None):
         ([[2, 5, 3, 6, 5, 3]], [[0, 0, 0, 1, 1, 1]])
     """
     around = special_count(tokenizer, 1 if pairs is None else 2)
-    if max_length <= around:
-        raise ArgumentError("max_length", f"at least {around + 1}", max_length)
+    check(max_length > around, "max_length", f"at least {around + 1}", max_length)
     rows = _encoded(tokenizer, texts, mask)
     most = max_length - around
     if pairs is None:
@@ -297,8 +296,7 @@ def pad_segments(tokenizer, segments):
 def framed_inputs(tokenizer, texts, max_length):
     """Same as `text_inputs`, but only with the special tokens that the file adds; padding is 0."""
     around = max(len(tokenizer.frame()) - 1, 0)
-    if max_length <= around:
-        raise ArgumentError("max_length", f"at least {around + 1}", max_length)
+    check(max_length > around, "max_length", f"at least {around + 1}", max_length)
     ids = tokenizer.add_special_tokens(tokenizer.encode(texts)[:, : max_length - around])
     counts, error = ids.row_lengths(), ("text", "at least one token in each", "none")
     ids = ids.with_values(asserted(ids.values, tf.reduce_all(counts > 0), *error))

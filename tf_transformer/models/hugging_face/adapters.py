@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from tf_transformer.data.files import replacing, write_json
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.models.base_model import adapted_layers, check_merged
 from tf_transformer.models.bert.checkpoints.config_files import check_fields, read_json, read_table
@@ -66,8 +66,7 @@ def add_adapters(model, rank=8, alpha=16, targets=("wq", "wv")):
         64
     """
     layers = _free_layers(model)
-    if type(rank) is not int or rank < 1:
-        raise ArgumentError("rank", "an int of at least 1", f"{rank!r}")
+    check(type(rank) is int and rank >= 1, "rank", "an int of at least 1", f"{rank!r}")
     _check_alpha("alpha", alpha)
     ends = {name: name.split("/")[-2] for name in layers}
     if targets == "all-linear":
@@ -213,8 +212,7 @@ def load_adapters(model, folder, *, ignored_fields=()):
             shapes |= {names[0]: (rank, parts[0][1].kernel.shape[0]), names[1]: (units, rank)}
             found.append((names, rank, alpha, parts))
     check_weights(file, shapes, lambda name: False)
-    if not found:
-        raise ArgumentError("folder", "adapters for at least one layer", f"none in {folder}")
+    check(found, "folder", "adapters for at least one layer", f"none in {folder}")
     _enable(model, [(layer, rank, alpha) for _, rank, alpha, parts in found for _, layer in parts])
     for names, _, _, parts in found:
         a, b = (np.asarray(file.read(name), np.float32) for name in names)
@@ -291,8 +289,7 @@ def _layers(model):
     """The dense layers of a model, by the names of their kernels in the tables."""
     if not isinstance(model, LanguageModel | Transformer):
         raise ArgumentError("model", "a LanguageModel or a Transformer", type(model).__name__)
-    if not model.built:
-        raise ArgumentError("model", "a built model", "one without weights", "Call build().")
+    check(model.built, "model", "a built model", "one without weights", "Call build().")
     dense = {id(x._kernel): x for x in model._flatten_layers() if isinstance(x, FlatDense)}
     return {name_of(model, w): dense[id(w)] for w in model.weights if id(w) in dense}
 

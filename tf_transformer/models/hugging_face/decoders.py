@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.layers.feed_forwards import FeedForward, GatedFeedForward
 from tf_transformer.layers.norms import LayerNorm, RMSNorm
@@ -167,8 +167,7 @@ final_layer/kernel                       lm_head.weight
 def _rotary(fields):
     """The positions of Llama and its relatives, from both forms of the fields."""
     rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
-    if not isinstance(rope, dict):
-        raise ArgumentError("rope_scaling", "an object", f"{rope!r}")
+    check(isinstance(rope, dict), "rope_scaling", "an object", f"{rope!r}")
     kind = rope.get("rope_type", rope.get("type", "default"))
     known = {"default": (), "linear": ("factor",), "llama3": _LLAMA3}
     check_choice("rope_type", kind, list(known))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.models.bert.checkpoints.config_files import check_fields, read_json, read_table
 
 # The fields of transformers 4 and 5; null means the default.
@@ -122,8 +122,7 @@ def _settings(fields):
     if fields.get("force_bos_token_to_be_generated"):
         fields = {**fields, "forced_bos_token_id": fields.get("bos_token_id")}
     for name in ("forced_bos_token_id", "forced_eos_token_id"):
-        if type(fields[name]) not in (int, type(None)):
-            raise ArgumentError(name, "one id", f"{fields[name]!r}")
+        check(type(fields[name]) in (int, type(None)), name, "one id", f"{fields[name]!r}")
     settings["token_rules"] = {
         "bad_words": [*words, *((token,) for token in _ids(fields, "suppress_tokens"))],
         "suppressed_first": _ids(fields, "begin_suppress_tokens"),

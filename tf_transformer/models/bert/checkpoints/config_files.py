@@ -9,7 +9,7 @@ import reprlib  # short, whatever a file contains
 from pathlib import Path
 from typing import NamedTuple
 
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.errors import ArgumentError, MissingFileError, check
 from tf_transformer.json_text import parse_json
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models.bert.bert_config import FAMILIES, BertConfig
@@ -367,8 +367,7 @@ def read_config(path, *, ignored_fields=(), **changes):
 def read_architecture(path):
     """Read the architecture that `config_file` wrote."""
     choice = read_json(path).get("architecture")
-    if not isinstance(choice, dict | None):
-        raise ArgumentError("architecture", f"a dict in {path}", f"{choice!r}")
+    check(isinstance(choice, dict | None), "architecture", f"a dict in {path}", f"{choice!r}")
     return None if choice is None else Architecture.from_dict(choice)
 
 

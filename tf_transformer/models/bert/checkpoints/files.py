@@ -15,7 +15,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage
+from tf_transformer.errors import ArgumentError, MissingFileError, MissingPackage, check
 from tf_transformer.json_text import parse_json
 
 _MAGIC = 0xDB4775248B80FB57  # of LevelDB's tables
@@ -259,8 +259,7 @@ class SafetensorsFile:
         for name in sorted(names):  # old ones end in "gamma" and "beta"
             scope, _, leaf = name.rpartition(".")
             new = f"{scope}.{_LEAVES.get(leaf, leaf)}" if scope.endswith("LayerNorm") else name
-            if new in self.shapes:
-                raise ArgumentError("path", f"{new} once in {self.path}", f"{name} as well")
+            check(new not in self.shapes, "path", f"{new} once in {self.path}", f"{name} as well")
             tensor = header[name]
             start, end = tensor["data_offsets"]
             self._homes[new] = mapped, data_start + start, data_start + end
