@@ -7,15 +7,13 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import check, check_choice
-from tf_transformer.functional.activations import get_activation
 from tf_transformer.layers.architecture import HasArchitecture
 from tf_transformer.layers.base_layer import TakesIds
 from tf_transformer.layers.encoder import Encoder
-from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.models.base_model import BaseModel, check_pad_id
 from tf_transformer.models.bert.bert import checked_inputs, dense_inputs
 from tf_transformer.models.bert.bert_config import BertConfig
-from tf_transformer.models.bert.sentence_encoder import pool_tokens
+from tf_transformer.models.bert.sentence_encoder import dense_layer, pool_tokens
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -86,11 +84,7 @@ class PooledModel(TakesIds, HasArchitecture, BaseModel):
         if config.labels:
             name, dense = "final_layer", (len(config.labels), None, False)
         if dense is not None:
-            fits = isinstance(dense, tuple | list) and len(dense) == 3
-            check(fits, "dense", "None or (units, activation, use_bias)", dense)
-            units, activation, use_bias = dense
-            options = {"use_bias": use_bias, "name": name, "dtype": "float32"}
-            self.dense = FlatDense(units, get_activation(activation), **options)
+            self.dense = dense_layer(dense, name)
 
     @property
     def input_signature(self):

@@ -2,10 +2,12 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 from loading import close
 from random_bert import CONFIG, batch, built, twin
+from safetensors.numpy import load_file
 from tiny_bert import tiny_folder
 
 from tf_transformer import bert
@@ -109,12 +111,12 @@ def test_is_written_and_read_again(tmp_path, pooling, normalize):
         (
             {"pooling_mode_mean_tokens": True},
             ("Transformer", "Normalize", "Pooling"),
-            "then a Pooling and optionally a Normalize, got Transformer, Normalize, Pooling",
+            "Pooling and optionally a Dense and a Normalize, got Transformer, Normalize, Pooling",
         ),
         (
             {"pooling_mode_mean_tokens": True},
             ("Transformer", "Pooling", "Pooling"),
-            "then a Pooling and optionally a Normalize, got Transformer, Pooling, Pooling",
+            "Pooling and optionally a Dense and a Normalize, got Transformer, Pooling, Pooling",
         ),
         (
             {"pooling_mode_mean_tokens": True},
@@ -128,14 +130,95 @@ def test_is_written_and_read_again(tmp_path, pooling, normalize):
         ),
         (
             {"pooling_mode_mean_tokens": True},
-            ("Transformer", "Pooling", "Dense"),
-            "then a Pooling and optionally a Normalize, got Transformer, Pooling, Dense",
+            ("Transformer", "Pooling", "Normalize", "Dense"),
+            "a Dense and a Normalize, got Transformer, Pooling, Normalize, Dense",
+        ),
+        (
+            {"pooling_mode_mean_tokens": True},
+            ("Transformer", "Pooling", "LSTM"),
+            "a Dense and a Normalize, got Transformer, Pooling, LSTM",
         ),
     ],
 )
 def test_what_is_not_computed_is_refused(tmp_path, modes, modules, message):
     with pytest.raises(ValueError, match=message):
         bert.SentenceEncoder.from_pretrained(written(tmp_path / "model", modes, modules))
+
+
+DENSE = [(5, "tanh", True), (12, None, False), (7, "tanh", False)]
+
+
+@pytest.mark.parametrize("dense", DENSE)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_dense_layer_on_the_pooled_vectors(tmp_path, dense, normalize):
+    """As LaBSE and the distiluse models have it."""
+    config = {"pooling": "cls", "normalize": normalize}
+    model, inputs = built(bert.SentenceEncoder, **config, dense=dense), batch()
+    if dense[2]:
+        model.dense.bias.assign(np.linspace(-1, 1, dense[0]))
+    kernel = np.asarray(model.dense.kernel, np.float64)
+    bias = np.asarray(model.dense.bias, np.float64) if dense[2] else 0.0
+    expected = states_of(model, inputs)[:, 0] @ kernel + bias
+    expected = np.tanh(expected) if dense[1] else expected
+    if normalize:
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    close(model(inputs), expected)
+    assert model(inputs).shape[1] == model.width == dense[0]
+    assert bert.parameter_table(model)["all"] == model.count_params()
+    model.save_pretrained(tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "2_Dense" / "model.safetensors")
+    np.testing.assert_array_equal(weights["linear.weight"], kernel.T.astype(np.float32))
+    assert ("linear.bias" in weights) == dense[2]
+    loaded = bert.SentenceEncoder.from_pretrained(tmp_path / "model")
+    assert loaded.get_config()["dense"] == dense
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        keras.models.load_model(tmp_path / "model.keras")(inputs), model(inputs)
+    )
+    plain = bert.SentenceEncoder.from_pretrained(tmp_path / "model", dense=None, normalize=False)
+    close(plain(inputs), states_of(model, inputs)[:, 0])
+    modes = json.loads((tmp_path / "model" / "1_Pooling" / "config.json").read_text())
+    # sentence-transformers refuses others.
+    known = ("mean_tokens", "cls_token", "lasttoken")
+    assert modes.keys() == {"word_embedding_dimension", *(f"pooling_mode_{x}" for x in known)}
+    assert [name for name, value in modes.items() if value is True] == ["pooling_mode_cls_token"]
+    loaded.save_pretrained(tmp_path / "again")
+    again = bert.SentenceEncoder.from_pretrained(tmp_path / "again")
+    np.testing.assert_array_equal(again(inputs), model(inputs))
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"out_features": 6}, "linear.weight: expected shape"),
+        ({"bias": False}, "linear.bias: in the file"),
+        ({"activation_function": "torch.nn.GELU"}, "activation_function: expected one of torch"),
+        ({"module_input_name": "token_embeddings"}, "module_input_name: expected"),
+    ],
+)
+def test_a_dense_layer_that_is_refused(tmp_path, fields, message):
+    built(bert.SentenceEncoder, dense=DENSE[0]).save_pretrained(tmp_path / "model")
+    file = tmp_path / "model" / "2_Dense" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    with pytest.raises(ValueError, match=message):
+        bert.SentenceEncoder.from_pretrained(tmp_path / "model")
+
+
+def test_a_dense_layer_without_a_class_there(tmp_path):
+    model = built(bert.SentenceEncoder, dense=(5, "gelu", True))
+    with pytest.raises(ValueError, match="dense: expected one of linear, tanh, got 'gelu'"):
+        model.save_pretrained(tmp_path / "model")
+    assert not any(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="dense: expected None or .units, activation, use_bias"):
+        bert.SentenceEncoder(CONFIG, dense=5)
+
+
+def test_towers_of_dense_layers():
+    queries = built(bert.SentenceEncoder, dense=DENSE[0])
+    bert.TwoTowers(queries, built(bert.SentenceEncoder, dense=(5, None, False)))
+    with pytest.raises(ValueError, match="documents: expected an encoder of width 5"):
+        bert.TwoTowers(queries, built(bert.SentenceEncoder))
 
 
 @pytest.mark.parametrize(

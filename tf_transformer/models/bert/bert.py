@@ -421,4 +421,6 @@ def parameter_table(model):
         if name.startswith("bert/"):
             part = next(part for piece, part in _PARTS if piece in name.lower())
         table[part] = table.get(part, 0) + int(np.prod(variable.shape))
+    if others := model.count_params() - sum(table.values()):  # of a `SentenceEncoder`
+        table["head"] = table.get("head", 0) + others
     return {**table, "all": sum(table.values())}

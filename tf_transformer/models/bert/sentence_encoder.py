@@ -9,21 +9,36 @@ import json
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.distribution import global_mean
 from tf_transformer.errors import ArgumentError, check, check_choice
+from tf_transformer.functional.activations import get_activation
+from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert import BertWithHead, dense_inputs
 from tf_transformer.models.bert.bert_config import BertConfig
-from tf_transformer.models.bert.checkpoints.config_files import POOLING, check_fields, read_json
+from tf_transformer.models.bert.checkpoints.config_files import (
+    DENSE,
+    POOLING,
+    check_fields,
+    read_json,
+)
+from tf_transformer.models.bert.checkpoints.files import SafetensorsFile, check_weights
 
+_TYPE = "sentence_transformers.models"
+_ACTIVATIONS = {
+    "torch.nn.modules.linear.Identity": None,
+    "torch.nn.modules.activation.Tanh": "tanh",
+}
 _MODES = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
     "pooling_mode_pooler": "pooler",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_PUBLISHED = ("mean", "cls", "lasttoken")
 
 
 def pool_tokens(states, mask, pooling):
@@ -44,26 +59,79 @@ def pool_tokens(states, mask, pooling):
     return total / tf.maximum(tf.reduce_sum(weights, axis=1), 1e-9)
 
 
-def write_pooling(folder, pooling, normalize, width):
-    """Write the pooling in the format of sentence-transformers (which has no pooler)."""
-    paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+def dense_layer(dense, name="dense"):
+    """A dense layer on pooled vectors: (units, activation, use_bias)."""
+    fits = isinstance(dense, tuple | list) and len(dense) == 3
+    check(fits, "dense", "None or (units, activation, use_bias)", dense)
+    units, activation, use_bias = dense
+    options = {"use_bias": use_bias, "name": name, "dtype": "float32"}
+    return FlatDense(units, get_activation(activation), **options)
+
+
+def write_pooling(folder, pooling, normalize, width, dense=None):
+    """Write the pooling, and what follows it, in the format of sentence-transformers."""
+    kinds = ["Transformer", "Pooling", *["Dense"][: dense is not None], *["Normalize"][:normalize]]
     modules = [
-        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{name}"}
-        for n, (name, path) in enumerate(paths.items())
+        {"idx": n, "name": str(n), "path": f"{n}_{kind}" if n else "", "type": f"{_TYPE}.{kind}"}
+        for n, kind in enumerate(kinds)
     ]
-    modes = {mode: kind == pooling for mode, kind in _MODES.items()}
+    # sentence-transformers has no pooler, and refuses fields that it does not know.
+    shown = {mode: kind for mode, kind in _MODES.items() if kind in (pooling, *_PUBLISHED)}
+    modes = {mode: kind == pooling for mode, kind in shown.items()}
     modes["word_embedding_dimension"] = width
-    (folder / "1_Pooling").mkdir()
-    contents = {"modules.json": modules[: 2 + normalize], "1_Pooling/config.json": modes}
+    contents = {"modules.json": modules, "1_Pooling/config.json": modes}
+    if dense is not None:
+        name = dense.get_config()["activation"]
+        check_choice("dense", name, ("linear", "tanh"))
+        name = next(there for there, here in _ACTIVATIONS.items() if (here or "linear") == name)
+        fields = {"in_features": width, "out_features": dense.units, "bias": dense.use_bias}
+        contents["2_Dense/config.json"] = {**fields, "activation_function": name}
     for path, content in contents.items():
+        (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+    if dense is not None:
+        from safetensors.numpy import save_file
+
+        weights = {name: np.ascontiguousarray(x.numpy().T) for name, x in _homes(dense).items()}
+        save_file(weights, folder / "2_Dense" / "model.safetensors", metadata={"format": "pt"})
 
 
-def read_pooling(path, further=("Normalize",)):
-    """Read the pooling settings from the folder of a sentence-transformers model."""
+def read_pooling(path):
+    """Read the settings of a sentence-transformers model: pooling, normalize and perhaps dense."""
     path, listed = Path(path), Path(path) / "modules.json"
     if not listed.is_file():
         return {}
+    kinds = _modules(listed)
+    file = path / kinds["Pooling"] / "config.json"
+    content = read_json(file)
+    check_fields(content, POOLING, file)
+    modes = {key: mode for key, mode in content.items() if key.startswith("pooling_mode") and mode}
+    found = [modes[key] if key == "pooling_mode" else _MODES.get(key) for key in modes]
+    if found not in ([mode] for mode in _MODES.values()):
+        raise ArgumentError("pooling", f"one of {', '.join(_MODES)} in {path}", modes)
+    settings = {"pooling": found[0], "normalize": "Normalize" in kinds}
+    if "Dense" in kinds:
+        file = path / kinds["Dense"] / "config.json"
+        content = read_json(file)
+        check_fields(content, DENSE, file)
+        name = content.get("activation_function", "torch.nn.modules.activation.Tanh")
+        check_choice("activation_function", name, _ACTIVATIONS)
+        units, use_bias = content.get("out_features"), content.get("bias", True)
+        settings["dense"] = units, _ACTIVATIONS[name], use_bias
+    return settings
+
+
+def load_dense(layer, path):
+    """Assign the weights of a Dense of sentence-transformers, which has files of its own."""
+    weights = SafetensorsFile(Path(path) / _modules(Path(path) / "modules.json")["Dense"])
+    layer = _homes(layer)
+    check_weights(weights, {name: x.shape[::-1] for name, x in layer.items()}, lambda _: False)
+    for name, variable in layer.items():
+        variable.assign(weights.read(name).T)
+
+
+def _modules(listed):
+    """The folders of a model's modules by their kinds."""
     modules = read_json(listed, list)
     try:
         kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
@@ -72,23 +140,21 @@ def read_pooling(path, further=("Normalize",)):
     except (KeyError, TypeError, AttributeError) as error:
         expected = f"a type and a path for each module in {listed}"
         raise ArgumentError("path", expected, modules) from error
-    known = ["Transformer", "Pooling", *(kind for kind in further if kind in kinds)]
+    known = ["Transformer", "Pooling", *(kind for kind in ("Dense", "Normalize") if kind in kinds)]
     if own or kinds != known or paths[0] != "":
         expected = f'in {listed} a Transformer of sentence-transformers with the path "", then a '
-        expected += f"Pooling and optionally a {' and a '.join(further)}"
+        expected += "Pooling and optionally a Dense and a Normalize"
         raise ArgumentError("path", expected, f"{', '.join(own or kinds)} with the paths {paths}")
     for kind, inside in zip(kinds[1:], paths[1:], strict=True):
         if not isinstance(inside, str) or ".." in Path(inside).parts or Path(inside).is_absolute():
             raise ArgumentError("path", f"a {kind} inside the folder in {listed}", f"{inside!r}")
-    file = path / paths[1] / "config.json"
-    content = read_json(file)
-    check_fields(content, POOLING, file)
-    modes = {key: mode for key, mode in content.items() if key.startswith("pooling_mode") and mode}
-    found = [modes[key] if key == "pooling_mode" else _MODES.get(key) for key in modes]
-    if found not in ([mode] for mode in _MODES.values()):
-        raise ArgumentError("pooling", f"one of {', '.join(_MODES)} in {path}", modes)
-    dense = {"dense": path / paths[2]} if "Dense" in kinds else {}
-    return {"pooling": found[0], "normalize": "Normalize" in kinds, **dense}
+    return dict(zip(kinds, paths, strict=True))
+
+
+def _homes(layer):
+    """The variables of a dense layer by their names in files, where they are transposed."""
+    homes = {"linear.weight": layer.kernel, "linear.bias": layer.bias}
+    return {name: variable for name, variable in homes.items() if variable is not None}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -104,9 +170,10 @@ class SentenceEncoder(BertWithHead):
             first one; "lasttoken"; or the output of the "pooler". Without a pooler, it raises a
             ValueError.
         normalize: bool, True scales every vector to length 1.
+        dense: None, or (units F, activation, use_bias) of a dense layer on the pooled vectors.
 
     Returns:
-        float32 tensor (B, D).
+        float32 tensor (B, D), or (B, F) with a dense layer.
 
     Example:
         >>> from tf_transformer.models.bert.bert_config import BertConfig
@@ -119,7 +186,7 @@ class SentenceEncoder(BertWithHead):
     published_as = "BertModel"
     pooler_use = "optional"
 
-    def __init__(self, config, *, pooling="mean", normalize=True, **kwargs):
+    def __init__(self, config, *, pooling="mean", normalize=True, dense=None, **kwargs):
         check_choice("pooling", pooling, _MODES.values())
         config = BertConfig.of(config)
         if pooling != "pooler":
@@ -127,13 +194,27 @@ class SentenceEncoder(BertWithHead):
         elif config.pooler_activation is None:
             raise ArgumentError("pooling", '"mean" or "cls" for a model without a pooler')
         super().__init__(config, **kwargs)
-        self.pooling = pooling
-        self.normalize = normalize
+        self.pooling, self.normalize, self._dense = pooling, normalize, dense
+        self.dense = None if dense is None else dense_layer(dense)
 
     @classmethod
     def from_pretrained(cls, path, **changes):
-        """See `Bert.from_pretrained`; the folder sets `pooling` and `normalize` by default."""
-        return super().from_pretrained(path, **{**read_pooling(path), **changes})
+        """See `Bert.from_pretrained`; by default the folder sets the other arguments."""
+        found = read_pooling(path)
+        model = super().from_pretrained(path, **{**found, **changes})
+        if "dense" in found and model.dense is not None:
+            load_dense(model.dense, path)
+        return model
+
+    @property
+    def width(self):
+        """int, the width of the vectors."""
+        return self.config.hidden_size if self.dense is None else self.dense.units
+
+    def build(self, input_shape=None):
+        super().build()
+        if self.dense is not None:
+            self.dense.build((None, self.config.hidden_size))
 
     def call(self, inputs, training=None):
         inputs = dense_inputs(inputs)
@@ -142,14 +223,22 @@ class SentenceEncoder(BertWithHead):
             vectors = tf.cast(outputs["pooled_output"], tf.float32)
         else:
             vectors = pool_tokens(outputs["sequence_output"], mask, self.pooling)
+        vectors = vectors if self.dense is None else self.dense(vectors)
         return tf.math.l2_normalize(vectors, axis=-1, epsilon=1e-24) if self.normalize else vectors
 
     def write_side_files(self, folder):
         """See `write_pooling`."""
-        write_pooling(folder, self.pooling, self.normalize, self.config.hidden_size)
+        width = self.config.hidden_size
+        write_pooling(folder, self.pooling, self.normalize, width, self.dense)
+
+    def variables_by_name(self):
+        """See `PretrainedBert`; without the dense layer, see `write_pooling`."""
+        names = super().variables_by_name()
+        return {name: x for name, x in names.items() if not name.startswith("dense/")}
 
     def get_config(self):
-        return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}
+        options = {"pooling": self.pooling, "normalize": self.normalize, "dense": self._dense}
+        return {**super().get_config(), **options}
 
 
 _BLOCKED = -1e9
@@ -200,7 +289,7 @@ class TwoTowers(BaseModel):
             if encoder is not None and not encoder.normalize:
                 expected = "encoders with normalize=True, since scores are cosines"
                 raise ArgumentError("queries, documents", expected, "normalize=False")
-        widths = queries.config.hidden_size, (documents or queries).config.hidden_size
+        widths = queries.width, (documents or queries).width
         check(widths[0] == widths[1], "documents", f"an encoder of width {widths[0]}", widths)
         self.queries, self.documents, self.temperature = queries, documents, temperature
 

@@ -17,7 +17,6 @@ from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import bert
 from tf_transformer.models.base_model import check_merged, check_sizes, short_collections
 from tf_transformer.models.bert.checkpoints.config_files import (
-    DENSE,
     RELATIVES,
     check_fields,
     label_fields,
@@ -30,7 +29,7 @@ from tf_transformer.models.bert.checkpoints.files import (
     check_weights,
     copy_side_files,
 )
-from tf_transformer.models.bert.sentence_encoder import read_pooling
+from tf_transformer.models.bert.sentence_encoder import load_dense, read_pooling
 from tf_transformer.models.hugging_face.decoders import DECODERS
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.language_model import LanguageModel
@@ -118,30 +117,14 @@ def load_sentence_encoder(path, *, pooling=None, normalize=None, ignored_fields=
     file = Path(path) / "config.json"
     given = {"pooling": pooling, "normalize": normalize}
     given = {name: value for name, value in given.items() if value is not None}
-    head = {"normalize": True, **read_pooling(path, ("Dense", "Normalize")), **given}
+    head = {"normalize": True, **read_pooling(path), **given}
     if "pooling" not in head:
         expected = f'"lasttoken", "mean" or "cls", since there is no modules.json in {path}'
         raise ArgumentError("pooling", expected, "None")
-    folder = head.pop("dense", None)
-    if folder is not None:
-        content = read_json(folder / "config.json")
-        check_fields(content, DENSE, folder / "config.json")
-        name = content.get("activation_function", "torch.nn.modules.activation.Tanh")
-        check_choice("activation_function", name, _ACTIVATIONS)
-        head["dense"] = content.get("out_features"), _ACTIVATIONS[name], content.get("bias", True)
     model = _load_pooled(path, read_json(file), ignored_fields, **head)
-    if folder is not None:
-        weights = SafetensorsFile(folder)
-        layer = {"linear.weight": model.dense.kernel, "linear.bias": model.dense.bias}
-        layer = {name: variable for name, variable in layer.items() if variable is not None}
-        check_weights(weights, {name: x.shape[::-1] for name, x in layer.items()}, lambda _: False)
-        for name, variable in layer.items():
-            variable.assign(weights.read(name).T)
+    if model.dense is not None:
+        load_dense(model.dense, path)
     return model
-
-
-_ACTIVATIONS = {"torch.nn.modules.linear.Identity": None}
-_ACTIVATIONS["torch.nn.modules.activation.Tanh"] = "tanh"
 
 
 def has_classes(content):
