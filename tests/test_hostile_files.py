@@ -155,6 +155,14 @@ def test_an_index_that_leads_out_of_the_folder(tmp_path, part):
         SafetensorsFile(tmp_path)
 
 
+def test_a_module_with_a_path_that_is_too_long(tmp_path):
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
+    modules += [{"type": "sentence_transformers.models.Pooling", "path": 300 * "x"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(FileNotFoundError, match="path: expected a JSON file, got no file"):
+        read_pooling(tmp_path)
+
+
 @pytest.mark.parametrize("path", ["../1_Pooling", "/etc", 3])
 def test_modules_that_lead_out_of_the_folder(tmp_path, path):
     paths = {"Transformer": "", "Pooling": path}

@@ -410,6 +410,7 @@ READERS = [
         for file in (
             "modules.json",
             "1_Pooling/config.json",
+            "2_Dense/config.json",
             "sentence_bert_config.json",
             "config_sentence_transformers.json",
         )

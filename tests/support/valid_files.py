@@ -26,7 +26,7 @@ from tf_transformer.data import (
 )
 from tf_transformer.export import write_index
 from tf_transformer.layers import Architecture
-from tf_transformer.models.bert.sentence_encoder import write_pooling
+from tf_transformer.models.bert.sentence_encoder import dense_layer, write_pooling
 from tf_transformer.tokenizers import train_subwords
 from tf_transformer.training import (
     LANGUAGE_MODEL_PRESETS,
@@ -250,7 +250,9 @@ def saved_model(folder):
 
 
 def pooling(folder):
-    write_pooling(folder, "mean", True, 12)
+    dense = dense_layer((5, "tanh", True))
+    dense.build((None, 12))
+    write_pooling(folder, "mean", True, 12, dense)
     json_file("sentence_bert_config.json", {"max_seq_length": 9, "do_lower_case": False})(folder)
     prompts = {"prompts": {"query": "q: "}, "default_prompt_name": "query"}
     json_file("config_sentence_transformers.json", prompts)(folder)

@@ -191,7 +191,11 @@ def test_a_dense_layer_on_the_pooled_vectors(tmp_path, dense, normalize):
 @pytest.mark.parametrize(
     "fields, message",
     [
-        ({"out_features": 6}, "linear.weight: expected shape"),
+        ({"out_features": 6}, r"linear.weight: expected shape \(6, 14\), got \(5, 14\)"),
+        ({"out_features": 10**15}, "linear.weight: expected shape"),
+        ({"in_features": 10}, r"linear.weight: expected shape \(5, 10\), got \(5, 14\)"),
+        ({"out_features": "5"}, "out_features: expected an int in .*config.json, got '5'"),
+        ({"bias": 1}, "bias: expected true or false in .*config.json, got 1"),
         ({"bias": False}, "linear.bias: in the file"),
         ({"activation_function": "torch.nn.GELU"}, "activation_function: expected one of torch"),
         ({"module_input_name": "token_embeddings"}, "module_input_name: expected"),

@@ -38,6 +38,7 @@ _MODES = {
     "pooling_mode_pooler": "pooler",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_OF_DENSE = {"in_features": int, "out_features": int, "bias": bool}
 _PUBLISHED = ("mean", "cls", "lasttoken")
 
 
@@ -115,8 +116,15 @@ def read_pooling(path):
         content = read_json(file)
         check_fields(content, DENSE, file)
         name = content.get("activation_function", "torch.nn.modules.activation.Tanh")
-        check_choice("activation_function", name, _ACTIVATIONS)
-        units, use_bias = content.get("out_features"), content.get("bias", True)
+        check_choice("activation_function", name, (*_ACTIVATIONS,))
+        content = {"bias": True, **content}
+        for field, kind in _OF_DENSE.items():
+            got, expected = content.get(field), "true or false" if kind is bool else "an int"
+            check(type(got) is kind, field, f"{expected} in {file}", f"{got!r}")
+        units, use_bias = content["out_features"], content["bias"]
+        shapes = {"linear.weight": (units, content["in_features"]), "linear.bias": (units,)}
+        shapes = dict([*shapes.items()][: 1 + use_bias])
+        check_weights(SafetensorsFile(file.parent), shapes, lambda _: False)  # before it is built
         settings["dense"] = units, _ACTIVATIONS[name], use_bias
     return settings
 

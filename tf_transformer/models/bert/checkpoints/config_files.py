@@ -5,6 +5,7 @@ The tables of docs/checkpoint_fields.md are the same.
 
 import dataclasses
 import json
+import os
 import reprlib  # short, whatever a file contains
 from pathlib import Path
 from typing import NamedTuple
@@ -266,7 +267,7 @@ def check_fields(content, table, path, ignored_fields=()):
 def read_json(path, kind=dict):
     """Read a JSON file."""
     path = Path(path)
-    if not path.is_file():
+    if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
         raise MissingFileError("path", "a JSON file", f"no file {path}")
     expected = {dict: "object", list: "array"}[kind]
     try:
