@@ -8,7 +8,7 @@ from command_line import command_here
 from tiny_bert import CONFIG, randomised, tiny_folder
 from tiny_relatives import LABELS, ROWS, relatives_folder
 
-from tf_transformer import TextClassifier, bert
+from tf_transformer import TextClassifier, TextEncoder, bert
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -116,3 +116,25 @@ def test_what_the_command_fine_tuned(tmp_path, family):
     for row, text in zip(classifier.classify(texts)["probabilities"], texts, strict=True):
         scores = {answer["label"]: answer["score"] for answer in pipeline(text, top_k=None)}
         np.testing.assert_allclose(row, [scores[label] for label in LABELS], atol=1e-5)
+
+
+@pytest.mark.parametrize("dense", [None, (5, "tanh", True), (7, None, False)])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "lasttoken"])
+@pytest.mark.parametrize("prefix", ["Bert", "DistilBert"])
+def test_sentence_transformers_has_the_same_vectors(prefix, pooling, dense, tmp_path):
+    """Both read what the other wrote."""
+    package = pytest.importorskip("sentence_transformers")
+    config = bert.BertConfig.of({**CONFIG.to_dict(), **FAMILIES[prefix]})
+    options = {"pooling": pooling, "normalize": dense is None, "dense": dense}
+    model, folder = randomised(bert.SentenceEncoder(config, **options)), tmp_path / "saved"
+    model.save_pretrained(folder, tokenizer_from=tiny_folder(tmp_path / "words"))
+    texts = ["a good film", "film", "the plot was bad , so bad"]
+    theirs = package.SentenceTransformer(str(folder), device="cpu")
+    expected = theirs.encode(texts)
+    assert expected.shape == (3, model.width)
+    np.testing.assert_allclose(
+        TextEncoder.from_pretrained(folder).encode(texts), expected, atol=1e-5
+    )
+    theirs.save(str(tmp_path / "theirs"))
+    again = TextEncoder.from_pretrained(tmp_path / "theirs")
+    np.testing.assert_allclose(again.encode(texts), expected, atol=1e-5)
