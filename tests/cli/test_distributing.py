@@ -14,6 +14,7 @@ from tiny_bert import WORDS, tiny_folder
 from tf_transformer.training import TrainingRun
 
 pytestmark = pytest.mark.one_of(10, "long")
+HANGS = 600  # seconds, also when other tests run beside two workers on two slow cores
 
 
 class Processes:
@@ -39,7 +40,7 @@ class Processes:
             self.processes.append(process)
 
     def wait_for_an_epoch(self):
-        for _ in range(1800):
+        for _ in range(10 * HANGS):
             if (self.folder / "best.weights.h5").exists():
                 return
             if any(process.poll() is not None for process in self.processes):
@@ -52,7 +53,7 @@ class Processes:
     def ends(self):
         """The exit codes and what was written to standard error and output."""
         try:
-            outputs = [process.communicate(timeout=120) for process in self.processes]
+            outputs = [process.communicate(timeout=HANGS) for process in self.processes]
         finally:
             for process in self.processes:
                 process.kill()
