@@ -104,11 +104,11 @@ def check_choice(argument, value, choices):
 def message_of_graph(error):
     """The message of an `ArgumentError` that an exception of a graph carries, or None."""
     said = re.search(r"assertion failed: (.*: expected .*)", str(error))
+    if said is None:
+        return None
     # Each value is in brackets: "[text: expected ..., got more. The longest has:] [44]".
-    parts = said and re.fullmatch(r"\[(.*?)\](?: \[(.*)\])?", said[1])
-    return said and (" ".join(filter(None, parts.groups())) if parts else said[1]).replace(
-        "\\'", "'"
-    )
+    values = re.fullmatch(r"\[(.*)\]", said[1])
+    return (values[1].replace("] [", " ") if values else said[1]).replace("\\'", "'")
 
 
 class MissingFileError(ArgumentError, FileNotFoundError):

@@ -107,9 +107,9 @@ def unusable(logits):
 
 def refuse_unusable(failed_step):
     """Report the step, or -1, at which logits were `unusable`; does nothing under XLA."""
-    message = "logits: expected numbers, got NaN, infinity or no possible token at step (from 0)"
-    remedy = "Check the weights: diverged training produces such logits."
-    tf.debugging.Assert(failed_step < 0, [message, failed_step, remedy])
+    message = "logits: expected numbers, got NaN, infinity or no possible token. "
+    message += "Check the weights: diverged training produces such logits. Found at step (from 0):"
+    tf.debugging.Assert(failed_step < 0, [message, failed_step])
 
 
 def without_unused_ids(step, num_tokens):
