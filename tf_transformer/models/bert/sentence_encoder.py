@@ -178,7 +178,8 @@ class SentenceEncoder(BertWithHead):
             first one; "lasttoken"; or the output of the "pooler". Without a pooler, it raises a
             ValueError.
         normalize: bool, True scales every vector to length 1.
-        dense: None, or (units F, activation, use_bias) of a dense layer on the pooled vectors.
+        dense: None, or (units F, activation, use_bias) of a dense layer on the pooled vectors;
+            anything else raises a ValueError. `save_pretrained` writes tanh or no activation.
 
     Returns:
         float32 tensor (B, D), or (B, F) with a dense layer.
