@@ -185,7 +185,7 @@ class TranslationTokenizer(tf.Module):
         return ids.with_flat_values(tf.where(flat == _LANGUAGE_ID, tf.gather(number, rows), flat))
 
     def language_ids(self, name, given, count, own):
-        """The id of each text's language, int32 (count,): those given, one or all, or else `own`."""
+        """The id of each text's language: of `given`, one or one for each, or else `own`."""
         given = tf.convert_to_tensor(() if given is None else given, tf.string)
         given = tf.reshape(given, (-1,))
         some = ", ".join(self.languages[:3])
