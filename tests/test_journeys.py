@@ -1,4 +1,4 @@
-"""How many files a reader opens to follow a sentence, or a training step, to its matrix products."""
+"""How many files one opens to follow a sentence, or a training step, to its matrix products."""
 
 import sys
 
