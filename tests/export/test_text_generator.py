@@ -349,8 +349,9 @@ def test_settings_of_the_folder(folder, tmp_path):
     assert one != other and one == texts_of(generator.generate(PROMPTS, 1))
     assert "".join(generator.stream("the", seed=4)) == texts_of(generator.generate(["the"], 4))[0]
     # The start token that the tokenizer adds, once.
-    assert generator._read(tf.constant(["a"]))[0].to_list()[0].count(0) == 1
-    assert generator._read(tf.constant([""]))[0].to_list() == [[0]]
+    none = (), ()
+    assert generator._read(tf.constant(["a"]), *none)[0].to_list()[0].count(0) == 1
+    assert generator._read(tf.constant([""]), *none)[0].to_list() == [[0]]
 
 
 @pytest.mark.slow
