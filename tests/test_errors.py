@@ -5,11 +5,19 @@ import multiprocessing
 import pickle
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError
+from tf_transformer.errors import (
+    ArgumentError,
+    ExistingFileError,
+    MissingFileError,
+    is_number,
+)
+from tf_transformer.functional.tensors import check_range
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
+from tf_transformer.training import PRESETS, FineTuning
 
 PARTS = ("ids", "integers", "float32", "Cast them.", None)
 MESSAGE = "ids: expected integers, got float32. Cast them."
@@ -123,6 +131,19 @@ def test_the_cause_stays():
         except ValueError as error:
             raise ArgumentError("number", "an int", "'three'") from error
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_number_is_finite_and_fits_into_a_float():
+    for number in (0, -3, 0.5, np.float32(2.0), np.int8(7), 1.7e308):
+        assert is_number(number)
+    for other in (True, "1", None, float("nan"), float("inf"), -float("inf"), 10**400, 1j):
+        assert not is_number(other)
+    with pytest.raises(ArgumentError, match="length_penalty: expected at least 0, got 1000"):
+        check_range("length_penalty", 10**400, 0.0)
+    with pytest.raises(ArgumentError, match="learning_rate: expected a number, got inf"):
+        FineTuning(learning_rate=float("inf"))
+    with pytest.raises(ArgumentError, match=r"rate: expected a number in \[0, 1\), got 65536"):
+        PRESETS["tiny"].with_changes({"rate": 65536})
 
 
 def test_a_message_needs_what_was_expected_only():

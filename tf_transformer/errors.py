@@ -2,9 +2,11 @@
 
 import dataclasses
 import difflib
+import math
 import re
 import sys
 import typing
+from numbers import Real
 
 
 class ArgumentError(ValueError):
@@ -67,13 +69,22 @@ _KINDS = {
 _ALSO = {float: (int,), tuple: (list,), list: (tuple,)}  # JSON has no tuples, and writes 1 for 1.0
 
 
+def is_number(value):
+    """Whether a value is a finite number that a float can hold; JSON has larger ones."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def check_types(settings):
     """Check the type of each field of a dataclass, which may come from JSON."""
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         wanted = typing.get_args(field.type) or (field.type,)
         allowed = (*wanted, *(other for kind in wanted for other in _ALSO.get(kind, ())))
-        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in wanted):
+        fits = isinstance(value, allowed) and (bool in wanted or not isinstance(value, bool))
+        if not fits or (float in wanted and isinstance(value, Real) and not is_number(value)):
             kinds = " or ".join(_KINDS[kind] for kind in wanted)
             raise ArgumentError(field.name, kinds, f"{value!r}")
 

@@ -100,6 +100,8 @@ def test_other_bad_files(tmp_path):
     file = tmp_path / "recipe.json"
     with pytest.raises(FileNotFoundError, match="recipe: expected a JSON file, got no file"):
         Recipe.read(file)
+    file.write_text(json.dumps({"model": "a\0b", "steps": [QUANTIZE]}))
+    assert Recipe.read(file).model == str(tmp_path / "a\0b")  # of which there is none
     file.write_text("{")
     with pytest.raises(ValueError, match="recipe: expected JSON in .*recipe.json"):
         Recipe.read(file)

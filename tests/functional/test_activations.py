@@ -57,7 +57,7 @@ def test_equations(name):
     np.testing.assert_allclose(narrow, EQUATIONS[name](x), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["prelu", "xielu", "sqrtsoftplus", "gelu_20", ""])
+@pytest.mark.parametrize("name", ["prelu", "xielu", "sqrtsoftplus", "gelu_20", "", 0.1, 2])
 def test_unknown_names_are_refused(name):
     with pytest.raises(ValueError, match=f"activation: expected one of gelu, .*got {name!r}"):
         get_activation(name)

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer import (
+    DecoderLayer,
     EncoderLayer,
     MultiHeadAttention,
     Positional_Encoding,
@@ -11,6 +12,7 @@ from tf_transformer import (
     Transformer,
     scaled_dot_product_attention,
 )
+from tf_transformer.errors import ArgumentError
 
 N, D, F = 7, 14, 11
 
@@ -79,6 +81,13 @@ def test_a_batch_of_values_is_not_folded_into_the_batch_of_keys(attention):
 def test_queries_and_keys_of_other_batches(attention):
     with pytest.raises(ValueError, match="q, k: expected the same batch"):
         attention(ones(2, 3, D), ones(3, 5, D), ones(3, 5, D))
+
+
+@pytest.mark.parametrize("rate", [-0.1, 2, 10**400, float("nan"), True, "0.1"])
+def test_a_rate_of_dropout_is_a_share(rate):
+    for make in (EncoderLayer, DecoderLayer):
+        with pytest.raises(ArgumentError, match=r"rate: expected a number in \[0, 1\], got"):
+            make(D, N, F, rate)
 
 
 def test_an_encoder_layer_keeps_its_width():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 from pathlib import Path
 
 import numpy as np
@@ -266,7 +267,7 @@ class Recipe:
         recipe = cls.from_dict(content)
 
         def inside(name):
-            return str((path.parent / name).resolve())
+            return os.path.abspath(path.parent / name)
 
         data = {key: v if key == "set" else inside(v) for key, v in recipe.data.items()}
         return dataclasses.replace(recipe, model=inside(recipe.model), data=data)

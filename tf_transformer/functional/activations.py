@@ -73,15 +73,15 @@ def get_activation(activation):
             returned unchanged.
 
     Raises:
-        ValueError: If the name is unknown.
+        ValueError: If the name is unknown, or is none.
 
     Example:
         >>> get_activation("gelu") is gelu
         True
     """
-    if not isinstance(activation, str):
+    if activation is None or callable(activation):
         return activation
-    if activation.lower() not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation.lower() not in ACTIVATIONS:
         expected = f"one of {', '.join(ACTIVATIONS)}, or a function"
         raise ArgumentError("activation", expected, f"{activation!r}")
     return ACTIVATIONS[activation.lower()]

@@ -5,7 +5,6 @@ Axes: B batch, T length, V vocabulary.
 
 import contextlib
 import contextvars
-import math
 from numbers import Integral, Real
 
 import keras
@@ -13,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
-from tf_transformer.errors import ArgumentError, check
+from tf_transformer.errors import ArgumentError, check, is_number
 
 # Below these, floats represent every whole number exactly.
 _EXACT_BELOW = {tf.float32: 2.0**24, tf.float64: 2.0**53}
@@ -134,7 +133,7 @@ def check_range(name, value, least, most=None, *, above=False):
     if isinstance(value, bool) or not isinstance(value, kind):
         raise ArgumentError(name, words, f"{value!r}")
     inside = value > least if above else value >= least  # NaN is outside too
-    if not inside or not math.isfinite(value) or (most is not None and value > most):
+    if not inside or not is_number(value) or (most is not None and value > most):
         raise ArgumentError(name, expected, value)
 
 

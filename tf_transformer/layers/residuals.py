@@ -6,6 +6,7 @@ import functools
 import keras
 import tensorflow as tf
 
+from tf_transformer.errors import check, is_number
 from tf_transformer.functional.attention.whole import dropout_factors
 from tf_transformer.layers.base_layer import WholeState
 
@@ -33,6 +34,10 @@ class Dropout(WholeState, keras.layers.Dropout):
         >>> sorted(set(Dropout(0.5)(tf.ones((9, 11)), training=True).numpy().ravel().tolist()))
         [0.0, 2.0]
     """
+
+    def __init__(self, rate, *args, **kwargs):
+        check(is_number(rate) and 0 <= rate <= 1, "rate", "a number in [0, 1]", f"{rate!r}")
+        super().__init__(rate, *args, **kwargs)
 
     def call(self, inputs, training=False):
         if not training or not 0 < self.rate < 1 or self.noise_shape is not None:

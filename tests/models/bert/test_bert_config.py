@@ -93,6 +93,7 @@ def test_groups_of_layers():
         ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob: expected a number"),
         ({"layer_norm_eps": float("inf")}, "layer_norm_eps: expected a positive number, got inf"),
         ({"initializer_range": float("inf")}, "initializer_range: expected a positive number"),
+        ({"initializer_range": 10**400}, "initializer_range: expected a positive number, got 1000"),
         ({"layer_norm_eps": True}, "layer_norm_eps: expected a positive number, got True"),
         ({"problem_type": "multi_label"}, "problem_type: expected one of single_label_.*regress"),
         ({"problem_type": ["regression"]}, "problem_type: expected one of single_label_"),

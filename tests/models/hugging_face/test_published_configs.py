@@ -190,6 +190,10 @@ def test_heads_that_are_null_are_those_of_the_queries(tmp_path):
         ("qwen2", {"use_mrope": True}, "use_mrope: expected False"),
         ("marian", {"pad_token_id": None}, "pad_id: expected an id"),
         ("llama", {"rope_parameters": {"rope_theta": float("nan")}}, "rope_scaling: .*finite"),
+        ("llama", {"rope_parameters": {"rope_theta": 10**400}}, "rope_scaling: .*finite"),
+        ("llama", {"rms_norm_eps": 10**400}, "rms_norm_eps: expected a number, at least 0"),
+        ("t5", {"dropout_rate": 2}, r"dropout_rate: expected a number in \[0, 1\).* got 2"),
+        ("gpt2", {"resid_pdrop": 1.0}, r"resid_pdrop: expected a number in \[0, 1\).* got 1.0"),
     ],
 )
 def test_a_value_that_changes_the_model_is_refused(tmp_path, name, fields, message):

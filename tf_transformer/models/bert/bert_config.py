@@ -1,11 +1,10 @@
 """The sizes and settings of a BERT, and of published ones."""
 
 import dataclasses
-import math
-from numbers import Integral, Real
+from numbers import Integral
 from typing import NamedTuple
 
-from tf_transformer.errors import ArgumentError, check, check_choice, check_fields
+from tf_transformer.errors import ArgumentError, check, check_choice, check_fields, is_number
 from tf_transformer.functional.activations import ACTIVATIONS, get_activation
 from tf_transformer.layers.architecture import check_layer_sizes
 
@@ -286,7 +285,7 @@ def _is_size(value):
 
 
 def _is_number(value):
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= value < math.inf
+    return is_number(value) and value >= 0
 
 
 def _bert(layers, width, vocab_size=30522):

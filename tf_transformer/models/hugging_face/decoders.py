@@ -1,10 +1,9 @@
 """What describes a family of published models; GPT-2, Llama, Mistral and Qwen2."""
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tf_transformer.errors import ArgumentError, check, check_choice
+from tf_transformer.errors import ArgumentError, check, check_choice, is_number
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.layers.feed_forwards import FeedForward, GatedFeedForward
 from tf_transformer.layers.norms import LayerNorm, RMSNorm
@@ -180,7 +179,7 @@ def _rotary(fields):
         raise ArgumentError("rope_scaling", f"{', '.join(missing)} for {kind!r}", "none")
     factor, *bands = [rope[name] for name in known[kind]] or [1.0]
     numbers = base, factor, *bands
-    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
+    if not all(map(is_number, numbers)):
         raise ArgumentError("rope_scaling", "finite numbers", f"{rope!r}")
     return RotaryPositions(float(base), float(factor), "halves", bands or None)
 

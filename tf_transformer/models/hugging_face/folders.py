@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.files import replacing, write_json
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.errors import ArgumentError, check_choice, is_number
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import bert
 from tf_transformer.models.base_model import check_merged, check_sizes, short_collections
@@ -226,8 +226,9 @@ def _check_types(given, defaults, file):
             expected = {bool: "true or false", str: "a string"}[kind]
             fits = type(value) is kind
         elif kind is float:
-            expected = "a number, at least 0"
-            fits = type(value) in (int, float) and 0 <= value < math.inf
+            is_rate = "drop" in name
+            expected = "a number in [0, 1)" if is_rate else "a number, at least 0"
+            fits = is_number(value) and value >= 0 and not (is_rate and value >= 1)
         else:
             least = 0 if name.endswith("_token_id") else 1
             expected = f"a whole number, at least {least}"

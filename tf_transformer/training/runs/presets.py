@@ -20,7 +20,7 @@ _RANGES = (
     ("a positive number", lambda x: x > 0, "learning_rate peak_learning_rate"),
     ("a number of at least 0", lambda x: x >= 0, "weight_decay r_drop"),
     ("a number in (0, 1)", lambda x: 0 < x < 1, "beta_2 mask_rate"),
-    ("a number in [0, 1)", lambda x: 0 <= x < 1, "dropout"),
+    ("a number in [0, 1)", lambda x: 0 <= x < 1, "dropout rate"),
     ("a number in [0, 1]", lambda x: 0 <= x <= 1, "warmup_share"),
     ("a number in (0, 1]", lambda x: 0 < x <= 1, "layer_decay"),
     ("at least 3, of which 2 are [CLS] and [SEP]", lambda x: x >= 3, "max_length"),
