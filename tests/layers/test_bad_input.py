@@ -83,7 +83,7 @@ def test_queries_and_keys_of_other_batches(attention):
         attention(ones(2, 3, D), ones(3, 5, D), ones(3, 5, D))
 
 
-@pytest.mark.parametrize("rate", [-0.1, 2, 10**400, float("nan"), True, "0.1"])
+@pytest.mark.parametrize("rate", [-0.1, 2, float("nan"), True, "0.1"])
 def test_a_rate_of_dropout_is_a_share(rate):
     for make in (EncoderLayer, DecoderLayer):
         with pytest.raises(ArgumentError, match=r"rate: expected a number in \[0, 1\], got"):

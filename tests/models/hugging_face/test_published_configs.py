@@ -192,7 +192,9 @@ def test_heads_that_are_null_are_those_of_the_queries(tmp_path):
         ("llama", {"rope_parameters": {"rope_theta": float("nan")}}, "rope_scaling: .*finite"),
         ("llama", {"rope_parameters": {"rope_theta": 10**400}}, "rope_scaling: .*finite"),
         ("llama", {"rms_norm_eps": 10**400}, "rms_norm_eps: expected a number, at least 0"),
-        ("t5", {"dropout_rate": 2}, r"dropout_rate: expected a number in \[0, 1\).* got 2"),
+        pytest.param(
+            "t5", {"dropout_rate": 2}, r"dropout_rate: expected a number in \[0, 1\)", id="rate"
+        ),
         ("gpt2", {"resid_pdrop": 1.0}, r"resid_pdrop: expected a number in \[0, 1\).* got 1.0"),
     ],
 )
