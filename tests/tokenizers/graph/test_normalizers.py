@@ -117,6 +117,10 @@ def test_no_texts():
             r"'normalizer.pattern'",
         ),
         ({"type": "Replace", "pattern": {"String": ""}, "content": " "}, r"'normalizer.pattern'"),
+        (
+            {"type": "Replace", "pattern": {"String": "a", "Regex": r"\s+"}, "content": " "},
+            "'normalizer.pattern' is not supported: expected 'one String",
+        ),
         ({"type": "Sequence", "normalizers": [{"type": "ByteLevel"}]}, "'ByteLevel'"),
     ],
 )

@@ -173,3 +173,5 @@ def test_presets():
         get_preset("base", LANGUAGE_MODEL_PRESETS)
     with pytest.raises(ValueError, match="peak_learning_rate: expected a positive"):
         LANGUAGE_MODEL_PRESETS["tiny"].with_changes({"peak_learning_rate": 0.0})
+    with pytest.raises(ValueError, match=r"num_layers: expected a whole number, got \[1, 2\]"):
+        LANGUAGE_MODEL_PRESETS["tiny"].with_changes({"num_layers": [1, 2]})

@@ -122,6 +122,8 @@ def literal(text):
 
 def shared_pattern(part, name, also=()):
     r"""The RE2 regular expression of a part's "pattern", known to match as in the Rust package."""
+    if len(part["pattern"]) != 1:
+        raise UnsupportedPart.of(f"{name}.pattern", "one String or Regex", part["pattern"])
     [(kind, pattern)] = part["pattern"].items()
     if kind == "String" and pattern:
         return literal(pattern)

@@ -215,6 +215,7 @@ class LanguageModelPreset(ModelPreset):
         1
     """
 
+    num_layers: int
     peak_learning_rate: float
     validation_share: float
     warmup_share: float = 0.1
