@@ -85,9 +85,9 @@ def main(folder, cases, first, which=""):
         reader.make(valid[reader.name])
         # What is valid is accepted; and imports, threads and XLA come before memory is limited.
         reader.read(valid[reader.name])
+    limit_memory()
     result = {}
     for reader in chosen:
-        limit_memory()  # anew: thousands of models that were read leave traces in TensorFlow
         begun, count = time.monotonic(), max(1, round(cases * reader.share))
         accepted, wrong = run(reader, valid[reader.name], folder, count, first)
         result[reader.name] = {"cases": count, "accepted": accepted, "wrong": wrong}

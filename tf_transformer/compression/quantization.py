@@ -61,7 +61,7 @@ def quantized(model, batches=None):
     if batches is not None:
         _calibrate(copy, products, batches)
     tables = () if isinstance(copy, BertForMaskedLM) else (BertEmbeddings,)  # used by its head
-    with short_collections():  # Keras collects for each lost variable
+    with short_collections(4 * copy.count_params()):  # Keras collects for each lost variable
         for layer in layers:
             if isinstance(layer, keras.layers.Embedding):
                 _quantize_table(layer)

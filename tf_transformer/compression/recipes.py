@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import os
 from pathlib import Path
 
 import numpy as np
@@ -267,7 +266,8 @@ class Recipe:
         recipe = cls.from_dict(content)
 
         def inside(name):
-            return os.path.abspath(path.parent / name)
+            check("\0" not in name, "recipe", f"paths in {path}", f"{name!r}")
+            return str((path.parent / name).resolve())
 
         data = {key: v if key == "set" else inside(v) for key, v in recipe.data.items()}
         return dataclasses.replace(recipe, model=inside(recipe.model), data=data)

@@ -73,7 +73,7 @@ def get_activation(activation):
             returned unchanged.
 
     Raises:
-        ValueError: If the name is unknown, or is none.
+        ValueError: For anything else.
 
     Example:
         >>> get_activation("gelu") is gelu

@@ -161,9 +161,20 @@ def _check_file(path):
         raise ArgumentError("filepath", 'a name that ends in ".keras"', f'"{path}"', remedy)
 
 
+_MOST_SKIPPED = 2**26  # bytes of models that may be garbage
+_skipped = 0
+
+
 @contextlib.contextmanager
-def short_collections():
+def short_collections(size):
     """Make garbage collections skip existing objects: new layers would start several long ones."""
+    # `size` is that of the weights made in the block, in bytes. Later blocks skip them too, so a
+    # program that only replaces models would never free one.
+    global _skipped
+    if _skipped > _MOST_SKIPPED:
+        gc.collect()
+        _skipped = 0
+    _skipped += size + 2**22  # layers and their objects
     frozen = gc.get_freeze_count()
     gc.freeze()
     try:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import weakref
 from pathlib import Path
 
 import keras
@@ -24,6 +25,7 @@ from tf_transformer import (
     greedy_decode,
 )
 from tf_transformer.compression import quantized
+from tf_transformer.models import base_model
 from tf_transformer.models.hugging_face import load, save_pretrained
 
 pytestmark = pytest.mark.one_of(10, "published")
@@ -61,6 +63,12 @@ def test_outputs_are_those_of_transformers(models, name):
     # At padding, outputs mean nothing.
     found = model(inputs)
     np.testing.assert_allclose(found[tokens], expected["logits"][tokens], rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_that_another_replaces_is_freed(monkeypatch):
+    monkeypatch.setattr(base_model, "_MOST_SKIPPED", 3 * 2**22)
+    gone = [weakref.ref(load(FOLDER / "gpt2")) for _ in range(12)]
+    assert sum(model() is not None for model in gone) <= 4
 
 
 def hidden_states(stack, ids, tokens, attend):

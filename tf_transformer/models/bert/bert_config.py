@@ -155,9 +155,11 @@ class BertConfig:
             elif isinstance(default, int) or name in _MAY_BE_NONE[:2]:
                 check_fields(self, (name, "a positive integer", _is_size(value)))
             elif name in _RATES:
-                check_fields(self, (name, "a number in [0, 1)", _is_number(value) and value < 1))
+                check_fields(
+                    self, (name, "a number in [0, 1)", is_number(value) and 0 <= value < 1)
+                )
             elif isinstance(default, float):
-                check_fields(self, (name, "a positive number", _is_number(value) and value > 0))
+                check_fields(self, (name, "a positive number", is_number(value) and value > 0))
         are_strings = all(isinstance(label, str) for label in self.labels)
         is_known = self.problem_type in (None, *_PROBLEM_TYPES)
         check_fields(
@@ -282,10 +284,6 @@ class BertConfig:
 
 def _is_size(value):
     return isinstance(value, Integral) and not isinstance(value, bool) and value > 0
-
-
-def _is_number(value):
-    return is_number(value) and value >= 0
 
 
 def _bert(layers, width, vocab_size=30522):

@@ -186,7 +186,8 @@ def _load(path, family, arguments, made, options):
     """Create a model of a class, and assign all weights of a file."""
     weights = SafetensorsFile(path)
     _check_sizes(path, weights, arguments)
-    with short_collections():
+    size = 4 * sum(map(math.prod, weights.shapes.values()))  # in float32
+    with short_collections(size):
         model = made(**options)
         with keras.StatelessScope():  # which makes the values at its end: random ones take seconds
             model.build()
