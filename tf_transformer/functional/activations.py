@@ -33,11 +33,6 @@ def gelu_tanh(x):
     return tf.cast(tf.nn.gelu(wide, approximate=True), x.dtype)
 
 
-def _scaled_erf(x):
-    """The Gaussian CDF with mean 0.707107 and deviation 0.282095, Ma et al. 2022, "Mega"."""
-    return 0.5 * (1.0 + tf.math.erf((x - 0.707107) / (0.282095 * 2.0**0.5)))
-
-
 # The name says which form of GELU a checkpoint was trained with. Hugging Face's names are all here,
 # except those that no BERT uses: "prelu", "sqrtsoftplus" and "xielu".
 ACTIVATIONS = {
@@ -56,7 +51,8 @@ ACTIVATIONS = {
     "gelu_python": gelu,
     "gelu_python_tanh": gelu_tanh,
     "hardswish": lambda x: x * (tf.nn.relu6(x + 3.0) / 6.0),
-    "laplace": _scaled_erf,
+    # The Gaussian CDF with mean 0.707107 and deviation 0.282095, Ma et al. 2022, "Mega".
+    "laplace": lambda x: 0.5 * (1.0 + tf.math.erf((x - 0.707107) / (0.282095 * 2.0**0.5))),
     "leaky_relu": lambda x: tf.nn.leaky_relu(x, 0.01),  # TensorFlow's default is 0.2
     "mish": lambda x: x * tf.nn.tanh(tf.nn.softplus(x)),
     "quick_gelu": lambda x: x * tf.nn.sigmoid(1.702 * x),

@@ -121,20 +121,19 @@ def check_range(name, value, least, most=None, *, above=False):
     expected = f"{'more than' if above else 'at least'} {least:g}"
     if most is not None:
         expected = f"{least:g} to {most:g}" if not above else f"{expected}, at most {most:g}"
-    if tf.is_tensor(value):
-        inside = value > least if above else value >= least
-        if value.dtype.is_floating:
-            inside &= tf.math.is_finite(value)
-        if most is not None:
-            inside &= value <= most
-        tf.debugging.Assert(tf.reduce_all(inside), [f"{name}: expected {expected}, got", value])
-        return
+    is_tensor = tf.is_tensor(value)
     kind, words = (Integral, "a whole number") if isinstance(least, int) else (Real, "a number")
-    if isinstance(value, bool) or not isinstance(value, kind):
+    if not is_tensor and (isinstance(value, bool) or not isinstance(value, kind)):
         raise ArgumentError(name, words, f"{value!r}")
     inside = value > least if above else value >= least  # NaN is outside too
-    if not inside or not is_number(value) or (most is not None and value > most):
-        raise ArgumentError(name, expected, value)
+    if most is not None:
+        inside &= value <= most
+    if not is_tensor:
+        check(inside and is_number(value), name, expected, value)
+        return
+    if value.dtype.is_floating:
+        inside &= tf.math.is_finite(value)
+    tf.debugging.Assert(tf.reduce_all(inside), [f"{name}: expected {expected}, got", value])
 
 
 def in_xla_program():
@@ -152,6 +151,16 @@ def shape_of(x):
     return [tf.shape(x)[i] if size is None else size for i, size in enumerate(x.shape)]
 
 
+def over_rows(function, x):
+    """Apply a function of matrices, (M, D) -> (M, F), to all rows of a tensor, (..., D)."""
+    if len(x.shape) == 2:
+        return function(x)
+    rows = function(tf.reshape(x, (-1, x.shape[-1])))  # one product, not one for each example
+    outputs = tf.reshape(rows, tf.concat([tf.shape(x)[:-1], [rows.shape[-1]]], 0))
+    outputs.set_shape((*x.shape[:-1], rows.shape[-1]))
+    return outputs  # (..., F)
+
+
 def merge_leading(x):
     """Merge all axes but the last two."""
     leading = [tf.reduce_prod(tf.shape(x)[:-2])]
@@ -160,23 +169,38 @@ def merge_leading(x):
     return flat
 
 
+def sliced(x, axis, start, size):
+    """Slice one axis; the static sizes stay known."""
+    starts, sizes = [0] * x.shape.rank, shape_of(x)
+    starts[axis], sizes[axis] = start, size
+    part = tf.slice(x, starts, sizes)  # not x[...], whose gradient runs on one thread
+    # Not `tf.ensure_shape`, which XLA turns into a dynamic shape.
+    part.set_shape([n if isinstance(n, int) else None for n in sizes])
+    return part
+
+
 def has_accelerator():
     """Whether TensorFlow sees a GPU or TPU, and so places operations there."""
     return any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
 
 
+@contextlib.contextmanager
+def setting(variable, value):
+    """Within this context, a context variable has a value."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
 _LONGEST = contextvars.ContextVar("longest", default=None)
 
 
-@contextlib.contextmanager
 def portable(longest):
     """Within this context, traced functions use only operations that LiteRT has."""
     # It has neither float64 sines and cosines nor complex numbers; `rotate` takes tables instead.
-    token = _LONGEST.set(longest)
-    try:
-        yield
-    finally:
-        _LONGEST.reset(token)
+    return setting(_LONGEST, longest)
 
 
 def portable_positions():

@@ -104,12 +104,12 @@ class Architecture:
             raise ArgumentError("norm", expected, f"{self.norm!r}")
         sizes = ("key_dim", "num_key_value_heads", "window", "num_groups", "embedding_size")
         for field, size in attributes(self, *sizes).items():
-            if size is not None and (type(size) is not int or size < 1):
-                raise ArgumentError(field, "None or a positive int", f"{size!r}")
+            is_size = size is None or (type(size) is int and size >= 1)
+            check(is_size, field, "None or a positive int", f"{size!r}")
         check_bias("attention_bias", self.attention_bias)
-        for field in ("share_qk", "scale_embeddings", "embedding_norm"):
-            if not isinstance(getattr(self, field), bool):
-                raise ArgumentError(field, "True or False", f"{getattr(self, field)!r}")
+        flags = attributes(self, "share_qk", "scale_embeddings", "embedding_norm")
+        for field, flag in flags.items():
+            check(isinstance(flag, bool), field, "True or False", f"{flag!r}")
 
     def new_norm(self, name, dtype=None):
         """Create a layer like `norm`, with this name and dtype policy."""
@@ -162,11 +162,7 @@ class Architecture:
         fields = [field.name for field in dataclasses.fields(cls)]
         if not isinstance(config, dict):
             raise ArgumentError("architecture", f"a dict of {', '.join(fields)}", f"{config!r}")
-        for name in config:
-            if name not in fields:
-                expected = f"fields among {', '.join(fields)}"
-                got = f"{name!r}{did_you_mean(name, fields)}"
-                raise ArgumentError("architecture", expected, got)
+        _check_known("architecture", "fields", config, fields)
         return cls(**{k: _part(k, v) if k in _PARTS else v for k, v in config.items()})
 
     @classmethod
@@ -191,21 +187,23 @@ def _described(part):
     return {"part": kind.__name__, **config}
 
 
+def _check_known(argument, what, names, known):
+    """Refuse the first name that is not known."""
+    for name in names:
+        if name not in known:
+            expected = f"{what} among {', '.join(known) or 'none'}"
+            raise ArgumentError(argument, expected, f"{name!r}{did_you_mean(name, known)}")
+
+
 def _part(field, config):
     check(isinstance(config, dict), field, '{"part": NAME, ...}', f"{config!r}")
     config = dict(config)
     name, (home, _) = config.pop("part", None), _PARTS[field]
     names = [name for name in home.__all__ if getattr(home, name) not in _BASES]
-    if name not in names:
-        got = f"{name!r}{did_you_mean(name, names)}"
-        raise ArgumentError(field, f"a part among {', '.join(names)}", got)
+    _check_known(field, "a part", [name], names)
     part = getattr(home, name)
     settings = [x for x in inspect.signature(part).parameters if x not in ("args", "kwargs")]
-    for setting in config:
-        if setting not in settings:
-            expected = f"settings of {name} among {', '.join(settings) or 'none'}"
-            got = f"{setting!r}{did_you_mean(setting, settings)}"
-            raise ArgumentError(field, expected, got)
+    _check_known(field, f"settings of {name}", config, settings)
     try:
         return part(**config)
     except TypeError as error:  # a setting of the wrong type, or a missing one

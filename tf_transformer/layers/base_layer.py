@@ -150,9 +150,14 @@ class NotesLayer(WholeState):
         vars(self)["_result_with_none"] = outputs  # not by assignment, which Keras tracks
         return tensors
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def _build_rest(self, shape):
+        """Build the sublayers that are not built yet, all for inputs of one shape."""
+        for layer in self._layers:
+            if not layer.built:
+                layer.build(shape)
+
+    def compute_mask(self, inputs, previous_mask=None):  # Keras passes the argument `mask`
         """Return the Keras mask of the first argument."""
-        del previous_mask  # Keras passes the argument `mask`
         return getattr(inputs, "_keras_mask", None)
 
 

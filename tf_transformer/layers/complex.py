@@ -95,9 +95,9 @@ class ComplexDense(ComplexLayer):
         )
 
     def call(self, x):
-        kernel = tf.convert_to_tensor(self.kernel_real), tf.convert_to_tensor(self.kernel_imag)
-        bias = tf.convert_to_tensor(self.bias_real), tf.convert_to_tensor(self.bias_imag)
-        outputs = complex_linear(self.parts(x), kernel, bias)  # (..., 2 F)
+        weights = self.kernel_real, self.kernel_imag, self.bias_real, self.bias_imag
+        a, b, c, d = (tf.convert_to_tensor(weight) for weight in weights)
+        outputs = complex_linear(self.parts(x), (a, b), (c, d))  # (..., 2 F)
         return tf.complex(*(self.activation(part) for part in tf.split(outputs, 2, axis=-1)))
 
     def get_config(self):
@@ -166,10 +166,10 @@ class ComplexLayerNorm(ComplexLayer):
         self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros")
 
     def call(self, x):
-        x = self.as_complex(x)
-        gammas, betas = tf.unstack(self.gamma), tf.unstack(self.beta)
-        real = layer_norm(tf.math.real(x), gammas[0], betas[0], self.epsilon)
-        return tf.complex(real, layer_norm(tf.math.imag(x), gammas[1], betas[1], self.epsilon))
+        parts = tf.split(self.parts(x), 2, axis=-1)
+        weights = tf.unstack(self.gamma), tf.unstack(self.beta)
+        norms = (layer_norm(*each, self.epsilon) for each in zip(parts, *weights, strict=True))
+        return tf.complex(*norms)
 
     def get_config(self):
         return {**super().get_config(), "epsilon": self.epsilon}

@@ -111,9 +111,7 @@ class ComplexEncoderLayer(ComplexLayer):
 
     Call arguments:
         x: complex or real tensor (B, T, D); returns complex64 (complex128 in float64).
-        training: bool or None; dropout is only applied if true.
-        mask: see `ComplexMultiHeadAttention`.
-        x_mask: None, or bool tensor (B, T), False for padding; see `EncoderLayer`.
+        training, mask, x_mask: see `EncoderLayer`.
 
     Example:
         >>> layer = ComplexEncoderLayer(8, 2, 32)
@@ -139,8 +137,7 @@ class ComplexEncoderLayer(ComplexLayer):
     def build(self, x_shape):
         check_width(x_shape, self.d_model)
         self.mha.build(x_shape, x_shape, x_shape)
-        for layer in (self.ffn, self.layernorm1, self.layernorm2, self.dropout1, self.dropout2):
-            layer.build(x_shape)
+        self._build_rest(x_shape)
 
     def call(self, x, training=None, mask=None, *, x_mask=None):
         x = self.as_complex(x)
@@ -212,8 +209,7 @@ class ComplexEncoder(TakesIds, ComplexLayer):
 
     def build(self, x_shape):
         self.embedding.build(x_shape)
-        for layer in (self.dropout, *self.enc_layers):
-            layer.build((*x_shape, self.d_model))
+        self._build_rest((*x_shape, self.d_model))
 
     def call(self, x, training=None, mask=None, *, x_mask=None):
         x = self.dropout(self.embedding(x), training=training)

@@ -29,13 +29,12 @@ class DecoderLayer(HasArchitecture, keras.layers.Layer):
     Call arguments:
         x: float tensor (B, T, D).
         enc_output: float tensor (B, S, D), the encoder's output.
-        training: bool or None; dropout is only applied if true.
         look_ahead_mask: mask of the self-attention, see `MultiHeadAttention`.
         padding_mask: mask of the attention to the encoder.
         return_attention_weights: see `MultiHeadAttention`; False returns None for both weights.
         causal: True blocks the future in the self-attention without a T x T mask;
             `look_ahead_mask` then only needs to block padding.
-        tokens: None, or bool tensor (B, T), False for padding, for a norm over the batch.
+        training, tokens: see `EncoderLayer`.
         x_mask, enc_output_mask: None, or bool tensors (B, T) and (B, S); see `EncoderLayer`.
 
     Returns:
@@ -83,12 +82,7 @@ class DecoderLayer(HasArchitecture, keras.layers.Layer):
         check_width(x_shape, self.d_model)
         self.mha1.build(x_shape, x_shape, x_shape)
         self.mha2.build(x_shape, enc_output_shape, enc_output_shape)
-        norms = (self.layernorm1, self.layernorm2, self.layernorm3)
-        for layer in (self.ffn, *norms, self.dropout1, self.dropout2, self.dropout3):
-            layer.build(x_shape)
-        if self.ffn_before is not None:
-            for layer in (self.ffn_before, self.layernorm0, self.dropout0):
-                layer.build(x_shape)
+        self._build_rest(x_shape)
 
     def call(
         self,
@@ -218,20 +212,12 @@ class Decoder(Stack):
         enc_output = tf.cast(enc_output, self.compute_dtype)
         x, tokens = self._embed(x, training, x_mask)
         attention_weights = {}
+        options = {"training": training, "causal": causal, "tokens": tokens}
+        options |= {"look_ahead_mask": look_ahead_mask, "padding_mask": padding_mask}
+        options |= {"x_mask": x_mask, "enc_output_mask": enc_output_mask}
+        options["return_attention_weights"] = return_attention_weights
         for i, layer in enumerate(self.dec_layers, start=1):
-            x, block1, block2 = run_layer(
-                layer,
-                x,
-                enc_output,
-                training=training,
-                look_ahead_mask=look_ahead_mask,
-                padding_mask=padding_mask,
-                return_attention_weights=return_attention_weights,
-                causal=causal,
-                tokens=tokens,
-                x_mask=x_mask,
-                enc_output_mask=enc_output_mask,
-            )
+            x, block1, block2 = run_layer(layer, x, enc_output, **options)
             if return_attention_weights:
                 attention_weights[f"decoder_layer{i}_block1"] = block1
                 attention_weights[f"decoder_layer{i}_block2"] = block2

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.int8_product import LARGEST, int8_product
-from tf_transformer.functional.tensors import as_ids, in_vocabulary, nan_outside
+from tf_transformer.functional.tensors import as_ids, in_vocabulary, nan_outside, over_rows
 from tf_transformer.layers.base_layer import NotesLayer, TakesIds, attributes
 from tf_transformer.layers.positions import Positional_Encoding, part_config, with_part
 from tf_transformer.layers.residuals import Dropout
@@ -30,28 +30,22 @@ class FactorizedEmbedding(keras.layers.Layer):
             raise ArgumentError("embedding_size", expected, embedding_size, remedy)
         self.supports_masking = True
         self.input_dim, self.embedding_size, self.output_dim = input_dim, embedding_size, output_dim
-        self.table = keras.layers.Embedding(
-            input_dim,
-            embedding_size,
-            embeddings_initializer=keras.initializers.RandomNormal(stddev=output_dim**-0.5),
-            name="table",
-            dtype=self.dtype_policy,
-        )
+        normal = keras.initializers.RandomNormal(stddev=output_dim**-0.5)
+        options = {"name": "table", "dtype": self.dtype_policy}
+        self.table = keras.layers.Embedding(input_dim, embedding_size, normal, **options)
         self.table.supports_masking = True
 
     def build(self, ids_shape):
         self.table.build(ids_shape)
         # Together they have the variance of a full table, 1 / D.
-        self.projection = self.add_weight(
-            (self.embedding_size, self.output_dim),
-            initializer=keras.initializers.RandomNormal(stddev=self.embedding_size**-0.5),
-            name="projection",
-        )
+        normal = keras.initializers.RandomNormal(stddev=self.embedding_size**-0.5)
+        shape = (self.embedding_size, self.output_dim)
+        self.projection = self.add_weight(shape, initializer=normal, name="projection")
 
     def call(self, ids):
-        rows = tf.reshape(self.table(ids), (-1, self.embedding_size))
-        wide = tf.matmul(rows, tf.cast(self.projection, rows.dtype))
-        return tf.reshape(wide, tf.concat([tf.shape(ids), [self.output_dim]], 0))
+        narrow = self.table(ids)
+        projection = tf.cast(self.projection, narrow.dtype)
+        return over_rows(lambda rows: tf.matmul(rows, projection), narrow)
 
     def narrowed(self, rows):
         """Map (M, D) to (M, E): times the narrow table, it gives the product with the full one."""
@@ -113,19 +107,13 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        options = {"name": "embedding", "dtype": self.dtype_policy}
         if embedding is None and embedding_size is not None:
-            embedding = FactorizedEmbedding(
-                vocab_size, embedding_size, d_model, name="embedding", dtype=self.dtype_policy
-            )
+            embedding = FactorizedEmbedding(vocab_size, embedding_size, d_model, **options)
         elif embedding is None:
-            embedding = keras.layers.Embedding(
-                vocab_size,
-                d_model,
-                # Variance 1 after scaling by sqrt(D), and for logits of a tied output projection.
-                embeddings_initializer=keras.initializers.RandomNormal(stddev=d_model**-0.5),
-                name="embedding",
-                dtype=self.dtype_policy,
-            )
+            # Variance 1 after scaling by sqrt(D), and for logits of a tied output projection.
+            normal = keras.initializers.RandomNormal(stddev=d_model**-0.5)
+            embedding = keras.layers.Embedding(vocab_size, d_model, normal, **options)
         if (embedding.input_dim, embedding.output_dim) != (vocab_size, d_model):
             got = f"({embedding.input_dim}, {embedding.output_dim})"
             raise ArgumentError("embedding", f"a table of ({vocab_size}, {d_model})", got)
@@ -180,11 +168,12 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
 
     def logits(self, x):
         """Project (..., D) to logits (..., V) with the embedding table, without a bias (3.4)."""
-        shape = tf.unstack(tf.shape(x))[:-1]
-        flat = tf.reshape(x, (-1, self.embedding.output_dim))  # (B*T, D)
-        if isinstance(self.embedding, FactorizedEmbedding):
-            flat = self.embedding.narrowed(flat)
-        return tf.reshape(self.product(flat), (*shape, self.embedding.input_dim))  # (..., V)
+        is_factorized = isinstance(self.embedding, FactorizedEmbedding)
+
+        def product(rows):
+            return self.product(self.embedding.narrowed(rows) if is_factorized else rows)
+
+        return over_rows(product, x)
 
     def product(self, rows):
         """Multiply by the transposed table: rows (M, D), or (M, E) from `narrowed`, to (M, V)."""

@@ -4,7 +4,6 @@ Axes: B batch, T length, S source length, K rows per sentence, C cache slots, D 
 of keys and values, H head width.
 """
 
-import contextlib
 import contextvars
 import dataclasses
 import functools
@@ -14,7 +13,7 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.attention.masks import check_keras_mask
-from tf_transformer.functional.tensors import are_tokens, as_ids
+from tf_transformer.functional.tensors import are_tokens, as_ids, setting
 from tf_transformer.layers.architecture import Architecture, HasArchitecture, check_layer_sizes
 from tf_transformer.layers.base_layer import TakesIds, attributes
 from tf_transformer.layers.embeddings import TokenEmbedding
@@ -80,11 +79,7 @@ class EncoderLayer(HasArchitecture, keras.layers.Layer):
     def build(self, x_shape):
         check_width(x_shape, self.d_model)
         self.mha.build(x_shape, x_shape, x_shape)
-        for layer in (self.ffn, self.layernorm1, self.layernorm2, self.dropout1, self.dropout2):
-            layer.build(x_shape)
-        if self.ffn_before is not None:
-            for layer in (self.ffn_before, self.layernorm0, self.dropout0):
-                layer.build(x_shape)
+        self._build_rest(x_shape)
 
     def call(
         self,
@@ -142,19 +137,12 @@ class Stack(TakesIds, HasArchitecture, keras.layers.Layer):
         self.num_layers, d_model, self.num_heads, self.dff, vocab_size, max_position = sizes
         self.d_model, self.rate, self.pad_id = d_model, rate, pad_id
         self.architecture = parts = architecture or Architecture(Positional_Encoding(max_position))
-        self.embedding = TokenEmbedding(
-            vocab_size,
-            d_model,
-            max_position,
-            rate,
-            embedding,
-            parts.positions.copy(self.dtype_policy),
-            parts.embedding_size,
-            parts.scale_embeddings,
-            parts.new_norm("norm", self.dtype_policy) if parts.embedding_norm else None,
-            name="embedding",
-            dtype=self.dtype_policy,
-        )
+        options = {"name": "embedding", "dtype": self.dtype_policy}
+        options |= {"embedding": embedding, "positions": parts.positions.copy(self.dtype_policy)}
+        options |= {"embedding_size": parts.embedding_size, "scale": parts.scale_embeddings}
+        if parts.embedding_norm:
+            options["norm"] = parts.new_norm("norm", self.dtype_policy)
+        self.embedding = TokenEmbedding(vocab_size, d_model, max_position, rate, **options)
 
     def _new_layers(self, make, layer_sizes, **sizes):
         """Create the layers `make(*sizes, **options)`, of `layer_sizes` or else all of `sizes`."""
@@ -291,14 +279,12 @@ class Encoder(Stack):
     ):
         x, tokens = self._embed(x, training, x_mask)
         attention_weights = {}
-        options = {"training": training, "mask": mask, "causal": causal}
-        options |= {"tokens": tokens, "x_mask": x_mask}
+        options = {"training": training, "mask": mask, "causal": causal, "tokens": tokens}
+        options |= {"x_mask": x_mask, "return_attention_weights": return_attention_weights}
         for i, layer in enumerate(self.enc_layers, start=1):
+            x = run_layer(layer, x, **options)
             if return_attention_weights:
-                x, weights = run_layer(layer, x, return_attention_weights=True, **options)
-                attention_weights[f"encoder_layer{i}"] = weights
-            else:
-                x = run_layer(layer, x, **options)
+                x, attention_weights[f"encoder_layer{i}"] = x
         x = self._normalize(x, training, tokens)
         return (x, attention_weights) if return_attention_weights else x
 
@@ -343,7 +329,6 @@ class Encoder(Stack):
 _recomputes = contextvars.ContextVar("recompute_layers", default=False)
 
 
-@contextlib.contextmanager
 def recompute_layers(recompute=True):
     """Set whether training keeps only the inputs of each layer, in a `with` block.
 
@@ -362,11 +347,7 @@ def recompute_layers(recompute=True):
         ...     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(True))
         ...     _ = model.fit(ids, ids, verbose=0)
     """
-    token = _recomputes.set(recompute)
-    try:
-        yield
-    finally:
-        _recomputes.reset(token)
+    return setting(_recomputes, recompute)
 
 
 def run_layer(layer, *inputs, training, **options):

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.activations import ACTIVATIONS, gelu, get_activation
 from tf_transformer.functional.int8_product import LARGEST_WEIGHT, int8_product, to_int8
-from tf_transformer.functional.tensors import has_accelerator
+from tf_transformer.functional.tensors import has_accelerator, over_rows
 from tf_transformer.layers.base_layer import attributes
 
 __all__ = ["FeedForward", "GatedFeedForward", "MacaronFeedForward"]
@@ -73,11 +73,11 @@ class FlatDense(keras.layers.Dense):
 
     def call(self, inputs, training=None):
         if self.lora_enabled:
-            return self._over_rows(inputs, self._with_adapter)
+            return over_rows(self._with_adapter, inputs)
         in_16_bits = tf.as_dtype(self.compute_dtype).size == 2
         if training and in_16_bits and self.use_bias and has_accelerator():
-            return self._over_rows(inputs, self._train_on_accelerator)
-        return self._over_rows(inputs, lambda rows: super(FlatDense, self).call(rows))
+            return over_rows(self._train_on_accelerator, inputs)
+        return over_rows(super().call, inputs)
 
     def _train_on_accelerator(self, rows):
         kernel, bias = (tf.convert_to_tensor(weight) for weight in (self.kernel, self.bias))
@@ -113,12 +113,10 @@ class FlatDense(keras.layers.Dense):
         self.lora_enabled, self.lora_rank, self.lora_alpha = False, None, None
 
     def save_own_variables(self, store):
-        """See `keras.layers.Layer`."""
         home = keras.layers.Layer if self.lora_enabled else keras.layers.Dense
         home.save_own_variables(self, store)
 
     def load_own_variables(self, store):
-        """See `keras.layers.Layer`."""
         home = keras.layers.Layer if self.lora_enabled else keras.layers.Dense
         home.load_own_variables(self, store)
 
@@ -150,21 +148,13 @@ class FlatDense(keras.layers.Dense):
         def product(rows):
             return int8_product(rows, kernel, ranges, bias, activation, most=self.input_range)
 
-        return self._over_rows(inputs, product)
-
-    def _over_rows(self, inputs, function):
-        if len(inputs.shape) < 3:
-            return function(inputs)
-        flat = tf.reshape(inputs, (-1, inputs.shape[-1]))  # (B * T, D)
-        outputs = tf.reshape(function(flat), tf.concat([tf.shape(inputs)[:-1], [self.units]], 0))
-        outputs.set_shape((*inputs.shape[:-1], self.units))
-        return outputs  # (B, T, F)
+        return over_rows(product, inputs)
 
 
 def check_width(x_shape, d_model):
     """Check that an input has the width needed for a residual connection."""
-    if x_shape[-1] != d_model:
-        raise ArgumentError("x", f"width {d_model}, the layer's d_model", f"shape {tuple(x_shape)}")
+    expected = f"width {d_model}, the layer's d_model"
+    check(x_shape[-1] == d_model, "x", expected, f"shape {tuple(x_shape)}")
 
 
 def point_wise_feed_forward_network(d_model, dff, activation="relu", **kwargs):
@@ -258,10 +248,9 @@ class FeedForward:
     def __post_init__(self):
         get_activation(self.activation)
         check(isinstance(self.use_bias, bool), "use_bias", "True or False", f"{self.use_bias!r}")
-        for name, function in ACTIVATIONS.items():
-            if self.activation is function:
-                object.__setattr__(self, "activation", name)
-                break
+        names = [name for name, function in ACTIVATIONS.items() if function is self.activation]
+        if names:
+            object.__setattr__(self, "activation", names[0])
 
     def network(self, d_model, dff, dtype=None, name="ffn"):
         """Create one network: a `keras.Sequential`, (B, T, D) -> (B, T, D), inside (B, T, F)."""

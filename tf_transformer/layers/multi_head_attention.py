@@ -82,8 +82,7 @@ class MultiHeadAttention(NotesLayer, keras.layers.Layer):
             (B, N, T, S); see `functional.attention.masks.blocked_scores`.
         return_attention_weights: True computes all T x S scores at once; False returns None in
             place of the weights: pass it for long texts.
-        bias: None, a float tensor that broadcasts to (B, N, T, S), added to the scores, or
-            `ByDistance`.
+        bias: see `scaled_dot_product_attention`.
         causal: bool, True also blocks every key that comes after its query, without a T x S mask.
         k_mask, v_mask: None, or bool tensors (B, S), False for padding, which is blocked as well;
             by default the Keras masks of `k` and `v`.

@@ -111,7 +111,6 @@ class LayerNorm(RowNorm):
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
 
     def call(self, inputs, training=None, tokens=None):
-        del training, tokens
         dtype = wide_dtype(inputs)
         x, gamma, beta = (tf.cast(tensor, dtype) for tensor in (inputs, self.gamma, self.beta))
         return tf.cast(layer_norm(x, gamma, beta, self.epsilon), self.compute_dtype)
@@ -133,7 +132,6 @@ class RMSNorm(RowNorm):
     """
 
     def call(self, inputs, training=None, tokens=None):
-        del training, tokens
         dtype = wide_dtype(inputs)
         x, gamma = (tf.cast(tensor, dtype) for tensor in (inputs, self.gamma))
         return tf.cast(rms_norm(x, gamma, self.epsilon), self.compute_dtype)
@@ -200,5 +198,4 @@ class NaiveBatchNorm(BatchNorm):
     """
 
     def call(self, inputs, training=None, tokens=None, mask=None):
-        del tokens, mask
         return super().call(inputs, training=training)

@@ -60,17 +60,14 @@ class Positions(NotesLayer, keras.layers.Layer):
 
     def add(self, x, start=0):
         """Add codes to embeddings (B, T, D) whose first token is at `start`, int or int32 ()."""
-        del start
         return x
 
     def rotate(self, heads, positions):
         """Transform queries or keys (B, N, T, H) according to their positions, int32 (T,)."""
-        del positions
         return heads
 
     def by_distance(self, q, num_keys, causal):
         """What depends on the distance of key and query: None, or a `ByDistance`."""
-        del q, num_keys, causal
         return None
 
     def for_layer(self):
@@ -103,8 +100,7 @@ class Positions(NotesLayer, keras.layers.Layer):
 
 def check_offset(offset):
     """Check the number of the first position."""
-    if type(offset) is not int or offset < 0:
-        raise ArgumentError("offset", "an int of at least 0", f"{offset!r}")
+    check(type(offset) is int and offset >= 0, "offset", "an int of at least 0", f"{offset!r}")
 
 
 def part_config(part):
@@ -272,9 +268,7 @@ class LearnedPositions(TablePositions):
         offset: int, at least 0, the number of unused rows at the start, as in BART's files.
 
     Example:
-        >>> part = LearnedPositions(5)
-        >>> part.build((None, None, 4))
-        >>> part.add(tf.zeros((1, 3, 4))).shape.as_list()
+        >>> LearnedPositions(5)(tf.zeros((1, 3, 4))).shape.as_list()
         [1, 3, 4]
     """
 
@@ -287,11 +281,9 @@ class LearnedPositions(TablePositions):
         self.offset = offset
 
     def build(self, x_shape):
-        self.table = self.add_weight(
-            shape=(self.offset + self.max_position, x_shape[-1]),
-            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
-            name="table",
-        )
+        shape = (self.offset + self.max_position, x_shape[-1])
+        normal = keras.initializers.TruncatedNormal(stddev=0.02)
+        self.table = self.add_weight(shape, initializer=normal, name="table")
 
     def get_config(self):
         return {**super().get_config(), "offset": self.offset}
@@ -336,10 +328,9 @@ class RotaryPositions(Positions):
     def rotate(self, heads, positions):
         """See `Positions`: the rotated heads."""
         width = heads.shape[-1]
-        if width % 2:
-            remedy = "Choose d_model and num_heads so that d_model / num_heads is even."
-            expected = "an even head width, for pairs of columns"
-            raise ArgumentError("RotaryPositions", expected, width, remedy)
+        expected = "an even head width, for pairs of columns"
+        remedy = "Choose d_model and num_heads so that d_model / num_heads is even."
+        check(width % 2 == 0, "RotaryPositions", expected, width, remedy)
         return rotate(heads, positions, self.base, self.stretch, self.pairing, self.bands)
 
     def get_config(self):
@@ -378,7 +369,6 @@ class ShawPositions(Positions):
 
     def by_distance(self, q, num_keys, causal):
         """See `Positions`: the vectors of keys and of values."""
-        del q, num_keys, causal
         keys, values = (tf.convert_to_tensor(table) for table in (self.keys, self.values))
         return ByDistance(keys=keys, values=values)
 
@@ -421,16 +411,13 @@ class T5Positions(Positions):
 
     def build(self, heads_shape):
         # No autocast, here and in other parts: scores stay float32 under a mixed-precision policy.
-        self.table = self.add_weight(
-            shape=(heads_shape[1], self.num_buckets),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-            autocast=False,
-            name="table",
-        )
+        shape = (heads_shape[1], self.num_buckets)
+        normal = keras.initializers.RandomNormal(stddev=0.02)
+        options = {"initializer": normal, "autocast": False, "name": "table"}
+        self.table = self.add_weight(shape, **options)
 
     def by_distance(self, q, num_keys, causal):
         """See `Positions`: the numbers of the buckets, up to `max_distance`."""
-        del q, num_keys
         distances = np.arange(-self.max_distance, self.max_distance + 1)
         buckets = t5_buckets(distances, self.num_buckets, self.max_distance, causal)
         table = tf.convert_to_tensor(self.table)
@@ -455,7 +442,6 @@ class AlibiPositions(Positions):
 
     def by_distance(self, q, num_keys, causal):
         """See `Positions`: a constant table, as long as the text."""
-        del causal
         most = larger(larger(shape_of(q)[2], num_keys) - 1, 1)
         distances = tf.abs(tf.range(-most, most + 1))
         slopes = alibi_slopes(q.shape[1])[:, None]  # (N, 1)

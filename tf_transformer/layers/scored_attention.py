@@ -18,7 +18,7 @@ from tf_transformer.layers.base_layer import NotesLayer
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class ScoredAttention(NotesLayer, keras.layers.Layer):
-    """Base of attention by a function of `functional.attention.scored`, which `_attend` calls."""
+    """Base of attention by a function `attend` of the inputs and the layer's weights."""
 
     def call(
         self,
@@ -35,7 +35,7 @@ class ScoredAttention(NotesLayer, keras.layers.Layer):
         """See the subclasses."""
         mask = with_key_masks(mask, k, k_mask, v_mask)
         options = {"causal": causal, "return_attention_weights": return_attention_weights}
-        return self._attend(q, k, v, mask=mask, **options)
+        return self.attend(q, k, v, *self.weights, mask=mask, **options)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -62,11 +62,10 @@ class MultiplicativeAttention(ScoredAttention):
         ([1, 3, 6], [1, 3, 5])
     """
 
+    attend = staticmethod(multiplicative_attention)
+
     def build(self, q_shape, k_shape, v_shape):
         pass  # no weights; Keras gives the shape of each argument
-
-    def _attend(self, q, k, v, **options):
-        return multiplicative_attention(q, k, v, **options)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -84,13 +83,12 @@ class BilinearAttention(ScoredAttention):
         [1, 3, 6]
     """
 
+    attend = staticmethod(bilinear_attention)
+
     def build(self, q_shape, k_shape, v_shape):
         # No autocast: the scores are computed in float32 under a mixed-precision policy.
         shape = q_shape[-1], k_shape[-1]
         self.kernel = self.add_weight(shape, name="kernel", autocast=False)
-
-    def _attend(self, q, k, v, **options):
-        return bilinear_attention(q, k, v, self.kernel, **options)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -111,6 +109,8 @@ class AdditiveAttention(ScoredAttention):
         [1, 3, 6]
     """
 
+    attend = staticmethod(additive_attention)
+
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
         if not isinstance(units, int) or units < 1:
@@ -126,10 +126,6 @@ class AdditiveAttention(ScoredAttention):
         self.query_kernel, self.key_kernel, self.score_vector = (
             self.add_weight(shape, name=name, autocast=False) for name, shape in shapes.items()
         )
-
-    def _attend(self, q, k, v, **options):
-        weights = self.query_kernel, self.key_kernel, self.score_vector
-        return additive_attention(q, k, v, *weights, **options)
 
     def get_config(self):
         return {**super().get_config(), "units": self.units}

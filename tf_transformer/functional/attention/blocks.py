@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.functional.tensors import merge_leading, shape_of, wide_dtype
+from tf_transformer.functional.tensors import merge_leading, shape_of, sliced, wide_dtype
 
 
 def smaller(x, y):
@@ -55,12 +55,7 @@ class Blocks:
         if length is None:  # 1 or the full length, only known at run time
             whole = tf.shape(x)[axis]
             start, size = tf.where(whole > 1, start, 0), tf.minimum(size, whole)
-        starts, sizes = [0] * x.shape.rank, shape_of(x)
-        starts[axis], sizes[axis] = start, size
-        block = tf.slice(x, starts, sizes)
-        # Not `tf.ensure_shape`, which XLA turns into a dynamic shape.
-        block.set_shape([n if isinstance(n, int) else None for n in sizes])
-        return block
+        return sliced(x, axis, start, size)
 
     def join(self, blocks, axis=0):
         """Join stacked blocks into one axis."""
@@ -199,7 +194,7 @@ def of_heads(grid, x):
     )
 
 
-def of_all(x):
+def of_all(grid, x):
     """A tensor that every block needs as a whole, such as a table."""
     return Part(
         x,
@@ -218,7 +213,9 @@ def of_some_heads(grid, x):
         rows = tf.expand_dims(grid.heads.cut(at, 0, i), 1)
         return tf.tensor_scatter_nd_add(state, rows, gradient)
 
-    return of_all(x)._replace(cut=lambda x, i, j: tf.gather(x, grid.heads.cut(at, 0, i)), add=add)
+    return of_all(grid, x)._replace(
+        cut=lambda x, i, j: tf.gather(x, grid.heads.cut(at, 0, i)), add=add
+    )
 
 
 def of_pairs(grid, x):

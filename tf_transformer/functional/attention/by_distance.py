@@ -9,7 +9,7 @@ import typing
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check
-from tf_transformer.functional.tensors import shape_of, wide_dtype
+from tf_transformer.functional.tensors import shape_of, sliced, wide_dtype
 
 
 class ByDistance(tf.experimental.ExtensionType):
@@ -51,11 +51,6 @@ class ByDistance(tf.experimental.ExtensionType):
         """The given tables among `keys` and `values`, as a list."""
         return [x for x in (self.keys, self.values) if x is not None]
 
-    def unpack(self, tables):
-        """`(keys, values)` from a list like `tables`; None for a missing table."""
-        keys = None if self.keys is None else tables[0]
-        return keys, None if self.values is None else tables[-1]
-
     def tensor(self, q, num_keys):
         """All terms of the scores of queries (..., T, H) and S = `num_keys` keys, (..., T, S)."""
         total = 0.0
@@ -94,12 +89,6 @@ class ByDistance(tf.experimental.ExtensionType):
         shares = shares_of_distances(self.offset, num_queries, num_keys, self.most)
         return tf.matmul(tf.cast(shares, self.values.dtype), self.values)
 
-    def cast(self, dtype):
-        """The same tables in another dtype."""
-        tables = self.scores, self.keys, self.values
-        tables = (x if x is None else tf.cast(x, dtype) for x in tables)
-        return ByDistance(*tables, self.offset, self.has_gradient)
-
     def from_query(self, start):
         """The terms for the queries from `start` on."""
         tables = self.scores, self.keys, self.values
@@ -123,6 +112,17 @@ class ByDistance(tf.experimental.ExtensionType):
         dtype = wide_dtype(q)
         scale = tf.math.rsqrt(tf.cast(tf.shape(q)[-1], dtype))
         return tf.matmul(tf.cast(q, dtype) * scale, tf.cast(self.keys, dtype), transpose_b=True)
+
+
+def terms_of(bias, dtype):
+    """The tensors of a bias by name, with and without a gradient, and its offset."""
+    if not isinstance(bias, ByDistance):
+        return {} if bias is None else {"bias": tf.cast(bias, dtype)}, {}, 0
+    scores = None if bias.scores is None else tf.expand_dims(bias.scores, -2)  # (..., 1, D)
+    terms = {"scores": scores, "key_table": bias.keys, "value_table": bias.values}
+    terms = {name: tf.cast(x, dtype) for name, x in terms.items() if x is not None}
+    is_fixed = bias.scores is not None and not bias.has_gradient
+    return terms, {"scores": terms.pop("scores")} if is_fixed else {}, bias.offset
 
 
 # Half of a blocked score: with a lower bias, such as -inf, a blocked key would outweigh a free one.
@@ -197,8 +197,7 @@ def collect(x, offset, most, together=False):
 
     inner = 2 * most - 1  # the distances that are not at an end
     at = tf.clip_by_value(inner + 1 - most - distances[0], 0, window + inner)
-    sizes = [*shape_of(columns)[:-1], inner]
-    middle = tf.slice(_pad(columns, inner, inner), [*(0 for _ in sizes[:-1]), at], sizes)
+    middle = sliced(_pad(columns, inner, inner), -1, at, inner)
     return tf.concat([total(distances <= -most), middle, total(distances >= most)], -1)
 
 

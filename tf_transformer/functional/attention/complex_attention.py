@@ -21,7 +21,7 @@ from tf_transformer.functional.attention.blocks import (
 from tf_transformer.functional.attention.masks import blocked_scores
 from tf_transformer.functional.attention.plan import choose_plan
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE
-from tf_transformer.functional.tensors import in_xla_program, shape_of
+from tf_transformer.functional.tensors import in_xla_program, over_rows, shape_of
 
 
 def to_real(z):
@@ -34,16 +34,12 @@ def to_complex(x):
     return tf.complex(*tf.split(x, 2, axis=-1))
 
 
-def complex_linear(x, kernel, bias=None):
+def complex_linear(x, kernel, bias):
     """(x + i y)(A + i B) + c + i d = (x A - y B + c) + i (x B + y A + d), as pairs of tensors."""
     a, b = kernel
     blocks = tf.concat([tf.concat([a, b], 1), tf.concat([-b, a], 1)], 0)  # (2 D, 2 F)
-    flat = tf.matmul(tf.reshape(x, (-1, blocks.shape[0])), blocks)  # (M, 2 F)
-    if bias is not None:
-        flat += tf.concat(bias, 0)
-    outputs = tf.reshape(flat, tf.concat([tf.shape(x)[:-1], [blocks.shape[1]]], 0))
-    outputs.set_shape((*x.shape[:-1], blocks.shape[1]))
-    return outputs  # (..., 2 F)
+    biases = tf.concat(bias, 0)  # (2 F,)
+    return over_rows(lambda rows: tf.matmul(rows, blocks) + biases, x)  # (..., 2 F)
 
 
 def complex_wave(amplitude, frequency, phase, position):
@@ -63,12 +59,11 @@ def complex_attention(q, k, v, mask=None, *, return_attention_weights=True, plan
     blocked = blocked_scores(mask, lead.concatenate((q.shape[-2], k.shape[-2])))
     options = {"compiled": in_xla_program(), "not_fused": "complex numbers"}
     plan = choose_plan(plan, q.shape, k.shape, return_attention_weights, **options)
-    parts = [to_real(x) for x in (q, k, v)]
+    q, k, v = (to_real(x) for x in (q, k, v))
     if plan.name == "whole":
-        output, weights = _attend(*parts, blocked)
+        output, weights = _attend(q, k, v, blocked)
         return to_complex(output), weights if return_attention_weights else None
-    grid = Grid(parts[0], shape_of(k)[-2], plan.most_scores)
-    q, k, v = parts
+    grid = Grid(q, shape_of(k)[-2], plan.most_scores)
     inputs = {"q": of_queries(grid, q), "k": of_heads(grid, k), "v": of_heads(grid, v)}
     constants = {} if blocked is None else {"blocked": of_pairs(grid, blocked)}
 

@@ -244,9 +244,8 @@ def check_mask(mask, scores_shape, tokens=None):
 
     Example:
         >>> keep = tf.cast([[[[1, 1, 0]]]], tf.float32)  # 1 = may attend: not this library's way
-        >>> for finding in check_mask(keep, (1, 2, 3, 3), tokens=[[7, 6, 0]]):
-        ...     print(finding.split(":")[0])
-        inverted
+        >>> check_mask(keep, (1, 2, 3, 3), tokens=[[7, 6, 0]])[0].split(":")[0]
+        'inverted'
     """
     scores_shape = tuple(scores_shape)
     check(len(scores_shape) == 4, "scores_shape", "(B, N, T, S)", scores_shape)

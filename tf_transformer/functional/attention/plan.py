@@ -17,7 +17,7 @@ from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph
 
 from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.attention.by_distance import ByDistance
-from tf_transformer.functional.tensors import has_accelerator, in_xla_program
+from tf_transformer.functional.tensors import has_accelerator, in_xla_program, setting
 
 # Programs that "auto" compiles in one process: each new shape takes XLA 0.2 to 1 second.
 MOST_PROGRAMS = 64
@@ -45,18 +45,15 @@ def _is_admitted(shapes):
     if not all(shape.is_fully_defined() for shape in shapes):
         return False
     key = tuple(map(tuple, shapes))
-    if key in _shapes:
-        return True
-    if len(_shapes) == MOST_PROGRAMS:
-        return False
-    _shapes.add(key)
-    if len(_shapes) == MOST_PROGRAMS:
-        logging.getLogger("tf_transformer").warning(
-            "attention: compiled %d shapes; new shapes run as a plain graph from now on. Pad to "
-            "fewer lengths, or set attention_plan(jit=True) or attention_plan(jit=False).",
-            MOST_PROGRAMS,
-        )
-    return True
+    if key not in _shapes and len(_shapes) < MOST_PROGRAMS:
+        _shapes.add(key)
+        if len(_shapes) == MOST_PROGRAMS:
+            logging.getLogger("tf_transformer").warning(
+                "attention: compiled %d shapes; new shapes run as a plain graph from now on. Pad "
+                "to fewer lengths, or set attention_plan(jit=True) or attention_plan(jit=False).",
+                MOST_PROGRAMS,
+            )
+    return key in _shapes
 
 
 # Most scores that are computed whole. Blocks gain nothing up to 64 MiB in a plain graph; XLA has no
@@ -93,10 +90,9 @@ class AttentionPlan:
     key_block: int = 512
 
     def __post_init__(self):
-        if self.name not in ("whole", "rowwise", "blockwise", "windowed", "fused"):
-            expected = '"auto", "whole", "rowwise", "blockwise", "windowed", "fused" or an '
-            expected += "AttentionPlan"
-            raise ArgumentError("plan", expected, f"{self.name!r}")
+        is_known = self.name in ("whole", "rowwise", "blockwise", "windowed", "fused")
+        known = '"auto", "whole", "rowwise", "blockwise", "windowed", "fused" or an AttentionPlan'
+        check(is_known, "plan", known, f"{self.name!r}")
         for field in ("most_scores", "query_block", "key_block"):
             size = getattr(self, field)
             check(type(size) is int and size >= 1, field, "a positive integer", f"{size!r}")
@@ -128,13 +124,9 @@ def attention_plan(plan=None, *, jit=None):
     plan = _preferred.get() if plan is None else plan
     jit = _preferred_jit.get() if jit is None else jit
     _check_jit(jit)
-    plan_before = _preferred.set(plan if plan == "auto" else _as_plan(plan))
-    jit_before = _preferred_jit.set(jit)
-    try:
+    plan = plan if plan == "auto" else _as_plan(plan)
+    with setting(_preferred, plan), setting(_preferred_jit, jit):
         yield
-    finally:
-        _preferred.reset(plan_before)
-        _preferred_jit.reset(jit_before)
 
 
 def choose_plan(
@@ -210,14 +202,9 @@ def capability():
 _PORTABLE = contextvars.ContextVar("portable_program", default=False)
 
 
-@contextlib.contextmanager
 def without_cudnn():
     """Within this context, programs are traced for any device."""
-    token = _PORTABLE.set(True)
-    try:
-        yield
-    finally:
-        _PORTABLE.reset(token)
+    return setting(_PORTABLE, True)
 
 
 def why_not_fused(q, k, v, blocked, bias, *, causal, window, dropout, compiled):

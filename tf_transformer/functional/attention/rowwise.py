@@ -21,7 +21,7 @@ from tf_transformer.functional.attention.blocks import (
     recompute,
     smaller,
 )
-from tf_transformer.functional.attention.by_distance import ByDistance, collect, spread
+from tf_transformer.functional.attention.by_distance import ByDistance, collect, spread, terms_of
 from tf_transformer.functional.attention.whole import (
     BLOCKED_SCORE,
     as_factor,
@@ -31,7 +31,7 @@ from tf_transformer.functional.attention.whole import (
     fold_in,
     product,
 )
-from tf_transformer.functional.tensors import merge_leading, shape_of, wide_dtype
+from tf_transformer.functional.tensors import merge_leading, shape_of, sliced, wide_dtype
 
 
 def attend_by_rows(
@@ -42,17 +42,13 @@ def attend_by_rows(
     # is None or (t, S), added to the scores, and `keys_of` says how `k` and `v` are cut.
     inputs = {"q": of_queries(grid, q), "k": keys_of(grid, k), "v": keys_of(grid, v)}
     constants = {} if blocked is None else {"blocked": of_pairs(grid, blocked)}
-    if isinstance(bias, ByDistance):
-        bias = bias.cast(grid.dtype)
-        if bias.scores is not None:
-            scores = of_some_heads(grid, tf.expand_dims(bias.scores, -2))  # (..., 1, D)
-            (inputs if bias.has_gradient else constants)["scores"] = scores
-        tables = {"key_table": bias.keys, "value_table": bias.values}
-        inputs |= {name: of_all(x) for name, x in tables.items() if x is not None}
-    elif bias is not None:
-        inputs["term"] = of_pairs(grid, tf.cast(bias, grid.dtype))
+    terms, fixed, _ = terms_of(bias, grid.dtype)
+    part_of = {"bias": of_pairs, "scores": of_some_heads}  # the others are tables
+    inputs |= {name: part_of.get(name, of_all)(grid, x) for name, x in terms.items()}
+    constants |= {name: part_of[name](grid, x) for name, x in fixed.items()}
 
-    def attend(i, j, future, q, k, v, blocked=None, term=None, scores=None, **tables):
+    def attend(i, j, future, q, k, v, blocked=None, bias=None, scores=None, **tables):
+        term = bias
         if scores is not None:
             term = spread(scores, offset(j), grid.queries.size, grid.num_keys)  # (r, t, S)
         if "key_table" in tables:
@@ -69,7 +65,8 @@ def attend_by_rows(
             weights *= dropout_factors(tf.shape(weights), grid.dtype, rate, seed)
         output = product(weights, v)
         if "value_table" in tables:
-            by_distance = collect(weights, offset(j), bias.most)  # (r, t, D)
+            most = shape_of(tables["value_table"])[0] // 2
+            by_distance = collect(weights, offset(j), most)  # (r, t, D)
             output += tf.matmul(by_distance, tables["value_table"])
         return output
 
@@ -92,17 +89,11 @@ def rowwise_attention(q, k, v, blocked, bias, *, causal, dropout, most_scores):
     stripes, step = [], -(-length // _STRIPES)
     for start in range(0, length, step):
         rows, seen = (start, min(step, length - start)), (0, min(start + step, length, source))
-        stripe = _attend(
-            _part(q, -2, *rows),
-            _part(k, -2, *seen),
-            _part(v, -2, *seen),
-            _part_of_pairs(blocked, rows, seen),
-            bias.from_query(start) if by_distance else _part_of_pairs(bias, rows, seen),
-            None if dropout is None else (dropout[0], fold_in(dropout[1], start)),
-            most_scores,
-            past=min(start, source),
-        )
-        stripes.append(stripe)
+        inputs = sliced(q, -2, *rows), sliced(k, -2, *seen), sliced(v, -2, *seen)
+        mask = _part_of_pairs(blocked, rows, seen)
+        term = bias.from_query(start) if by_distance else _part_of_pairs(bias, rows, seen)
+        draws = None if dropout is None else (dropout[0], fold_in(dropout[1], start))
+        stripes.append(_attend(*inputs, mask, term, draws, most_scores, min(start, source)))
     output = tf.concat(stripes, axis=-2)
     if blocked is None:  # every query may attend to the first key
         return output
@@ -124,10 +115,7 @@ def _attend(q, k, v, blocked, bias, dropout, most_scores, past=None):
     offset = bias.offset if by_distance else 0
 
     def future(j):
-        if past is None:
-            return None
-        masked = tf.cast(BLOCKED_SCORE, grid.dtype)
-        return tf.where(grid.future(j, past), masked, tf.zeros_like(masked))
+        return None if past is None else BLOCKED_SCORE * tf.cast(grid.future(j, past), grid.dtype)
 
     output = attend_by_rows(
         grid,
@@ -141,17 +129,12 @@ def _attend(q, k, v, blocked, bias, dropout, most_scores, past=None):
     return tf.cast(output, q.dtype)
 
 
-def _part(x, axis, start, size):
-    """Slice one axis; return `x` if that axis is 1 and broadcasts."""
-    if x.shape[axis] == 1:
-        return x
-    starts, sizes = [0] * x.shape.rank, shape_of(x)
-    starts[axis], sizes[axis] = start, size
-    return tf.slice(x, starts, sizes)  # not x[...], whose gradient runs on one thread
-
-
 def _part_of_pairs(x, rows, seen):
-    return None if x is None else _part(_part(x, -2, *rows), -1, *seen)
+    """Slice both axes of a mask or bias (..., T, S), where they do not broadcast."""
+    for axis, part in ((-2, rows), (-1, seen)):
+        if x is not None and x.shape[axis] != 1:
+            x = sliced(x, axis, *part)
+    return x
 
 
 class _Tiles:
@@ -203,13 +186,10 @@ class _Tiles:
 
 def _padded(x, axis, before, length, fill=0):
     """Pad an axis in front, and pad or cut its end, to `length`."""
-    axis %= x.shape.rank
-    sizes = shape_of(x)
-    sizes[axis] = smaller(sizes[axis], length - before)
-    after = length - before - sizes[axis]
-    x = tf.slice(x, [0] * x.shape.rank, sizes)  # not x[...], whose gradient runs on one thread
-    pads = [[before, after] if i == axis else [0, 0] for i in range(x.shape.rank)]
-    x = tf.pad(x, pads, constant_values=tf.cast(fill, x.dtype))
+    sizes, pads = shape_of(x), [[0, 0] for _ in x.shape]
+    size = smaller(sizes[axis], length - before)
+    pads[axis] = [before, length - before - size]
+    x = tf.pad(sliced(x, axis, 0, size), pads, constant_values=tf.cast(fill, x.dtype))
     sizes[axis] = length
     x.set_shape([n if isinstance(n, int) else None for n in sizes])
     return x
@@ -223,7 +203,7 @@ def _in_window(grid, x):
     width = x.shape[-1]
 
     def cut(x, i, j):
-        return _rows(grid.heads.cut(x, 0, i), grid.queries.start(j), grid.num_keys)
+        return sliced(grid.heads.cut(x, 0, i), -2, grid.queries.start(j), grid.num_keys)
 
     def start():
         reached = grid.array(grid.heads.count, grid.heads.size, grid.num_keys, width)
@@ -233,24 +213,17 @@ def _in_window(grid, x):
         done, reached = state
         total = reached.read(i) + gradient
         # Later tiles do not reach the first t of these keys.
-        done = done.write(grid.number(i, j), _rows(total, 0, size))
-        later = _rows(total, size, grid.num_keys - size)
+        done = done.write(grid.number(i, j), sliced(total, -2, 0, size))
+        later = sliced(total, -2, size, grid.num_keys - size)
         return done, reached.write(i, _padded(later, -2, 0, grid.num_keys))
 
     def finish(state):
         done, reached = state
         last = grid.join_heads(reached.stack(), grid.num_keys, width)
-        return tf.concat([grid.join_rows(done, width), _rows(last, 0, grid.num_keys - size)], -2)
+        last = sliced(last, -2, 0, grid.num_keys - size)
+        return tf.concat([grid.join_rows(done, width), last], -2)
 
     return Part(x, cut, start, add, finish)
-
-
-def _rows(x, start, size):
-    """Slice rows, (..., n, W) -> (..., size, W)."""
-    *lead, _, width = shape_of(x)
-    x = tf.slice(x, [*(0 for _ in lead), start, 0], [*lead, size, width])
-    x.set_shape([n if isinstance(n, int) else None for n in (*lead, size, width)])
-    return x
 
 
 def windowed_attention(

@@ -7,7 +7,6 @@ Axes: B batch, N heads, G heads of keys and values, T target (query) length or n
 source (key) length, C cache slots, H head width. Leading axes (batch, heads) are "...".
 """
 
-import contextlib
 import contextvars
 import functools
 from typing import NamedTuple
@@ -28,7 +27,13 @@ from tf_transformer.functional.attention.masks import (
 from tf_transformer.functional.attention.plan import choose_plan, use_xla, why_not_fused
 from tf_transformer.functional.attention.rowwise import rowwise_attention, windowed_attention
 from tf_transformer.functional.attention.whole import whole_attention, whole_attention_by_xla
-from tf_transformer.functional.tensors import asserted, in_xla_program, portable_positions, shape_of
+from tf_transformer.functional.tensors import (
+    asserted,
+    in_xla_program,
+    portable_positions,
+    setting,
+    shape_of,
+)
 
 
 def check_inputs(q, k, v):
@@ -82,8 +87,7 @@ def scaled_dot_product_attention(
             others are scaled by 1 / (1 - rate); seed is an integer tensor (2,).
         return_attention_weights: True computes all T x S scores at once; False returns None in
             place of the weights: pass it for long texts.
-        plan: "auto", "whole", "rowwise", "blockwise", "windowed", "fused" or an `AttentionPlan`.
-        jit: True compiles with XLA, False runs as a plain TensorFlow graph, "auto" chooses.
+        plan, jit: see `attention_plan`, which sets what "auto" means.
 
     Returns:
         `(output, attention_weights)`: (..., T, H_v) and (..., T, S), both in q's dtype, the
@@ -94,14 +98,12 @@ def scaled_dot_product_attention(
             mask has an integer dtype, the window, dropout, `plan` or `jit` is out of range, or the
             plan cannot return the requested weights or does not fit the window.
 
-    Differs from the notes: they add `mask * -1e9` to a score; here the score is replaced by -1e9.
-    The two are bitwise identical for |score| < 32, where the sum is exactly -1e9 in float32; for
-    larger scores, only replacing keeps a blocked key from leaking through.
+    Differs from the notes, which add `mask * -1e9` to a score: here -1e9 replaces it. For |score| <
+    32 both give the same bits; above, only replacing keeps a blocked key from leaking through.
 
     Example:
-        >>> q = tf.constant([[0.0, 10.0]])
-        >>> k = v = tf.constant([[10.0, 0.0], [0.0, 10.0]])
-        >>> output, weights = scaled_dot_product_attention(q, k, v)
+        >>> q, k = tf.constant([[0.0, 10.0]]), tf.constant([[10.0, 0.0], [0.0, 10.0]])
+        >>> output, weights = scaled_dot_product_attention(q, k, v=k)
         >>> weights.numpy().round(3).tolist()
         [[0.0, 1.0]]
     """
@@ -216,35 +218,26 @@ class RecordedAttention(NamedTuple):
     weights: tf.Tensor | None  # (B, N, T, S), or None if the caller asked for none
 
 
-@contextlib.contextmanager
 def recorded_attention():
     """Within this context, record the tensors of each eager `grouped_attention` of this thread."""
-    calls = []
-    token = _RECORD.set(calls)
-    try:
-        yield calls
-    finally:
-        _RECORD.reset(token)
+    return setting(_RECORD, [])
 
 
-def grouped_attention(q, k, v, times, mask=None, **options):
+def grouped_attention(q, k, v, times, mask=None, *, bias=None, causal=False, window=None, **more):
     """Attention with fewer heads of keys and values than of queries, Ainslie et al. 2023, "GQA"."""
-    output, weights = _grouped(q, k, v, times, mask, **options)
+    options = {"mask": mask, "bias": bias, "causal": causal, "window": window, **more}
+    if times == 1:
+        output, weights = scaled_dot_product_attention(q, k, v, **options)
+    elif bias is None and window is None and not causal and _same_for_all_queries(mask):
+        results = scaled_dot_product_attention(fold_heads(q, times), k, v, **options)
+        output, weights = (x if x is None else unfold_heads(x, times) for x in results)
+    else:
+        keys, values = (tf.repeat(x, times, axis=1) for x in (k, v))
+        output, weights = scaled_dot_product_attention(q, keys, values, **options)
     calls = _RECORD.get()
     if calls is not None:
         calls.append(RecordedAttention(q, k, weights))
     return output, weights
-
-
-def _grouped(q, k, v, times, mask, *, bias=None, causal=False, window=None, **options):
-    free = bias is None and window is None and not causal
-    options |= {"bias": bias, "causal": causal, "window": window}
-    if times > 1 and free and _same_for_all_queries(mask):
-        results = scaled_dot_product_attention(fold_heads(q, times), k, v, mask, **options)
-        return [x if x is None else unfold_heads(x, times) for x in results]
-    if times > 1:
-        k, v = (tf.repeat(x, times, axis=1) for x in (k, v))
-    return scaled_dot_product_attention(q, k, v, mask, **options)
 
 
 def _same_for_all_queries(mask):
@@ -277,14 +270,15 @@ def cached_attention(
     are the positions of the tokens in the slots minus those of the queries.
     """
     batch, groups, _, width = cache[0].shape
-    for name, tensor in (("keys", keys), ("values", values), ("q", q)):
-        heads = groups
-        if name == "q" and None not in (groups, q.shape[1]):
-            heads = max(1, q.shape[1] // groups) * groups
-        expected = (batch, heads, q.shape[-2], width)
-        if not tensor.shape.is_compatible_with(expected):
-            expected = f"shape {expected}, to match q and the cache"
-            raise ArgumentError(name, expected, tuple(tensor.shape))
+    heads = groups if None in (groups, q.shape[1]) else max(1, q.shape[1] // groups) * groups
+    for name, tensor, count in (
+        ("keys", keys, groups),
+        ("values", values, groups),
+        ("q", q, heads),
+    ):
+        shape = (batch, count, q.shape[-2], width)
+        expected = f"shape {shape}, to match q and the cache"
+        check(tensor.shape.is_compatible_with(shape), name, expected, tensor.shape)
     check_window(window)
     slot = tf.convert_to_tensor(slot)
     if portable_positions() is None:

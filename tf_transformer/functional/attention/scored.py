@@ -22,7 +22,7 @@ from tf_transformer.functional.attention.scaled_dot_product import (
     scaled_dot_product_attention,
 )
 from tf_transformer.functional.attention.whole import BLOCKED_SCORE
-from tf_transformer.functional.tensors import shape_of, wide_dtype
+from tf_transformer.functional.tensors import over_rows, shape_of, wide_dtype
 
 __all__ = ["additive_attention", "bilinear_attention", "multiplicative_attention"]
 
@@ -33,12 +33,8 @@ def project(x, kernel, name):
     if kernel.shape.rank != 2 or not x.shape[-1:].is_compatible_with(kernel.shape[:1]):
         shape = f"shape ({x.shape[-1]}, any), a row for each column of the input {tuple(x.shape)}"
         raise ArgumentError(name, shape, kernel.shape)
-    rows, width = kernel.shape
-    flat = tf.reshape(tf.cast(x, dtype), (-1, rows))  # one product, not one for each batch row
-    projected = tf.matmul(flat, tf.cast(kernel, dtype))
-    projected = tf.reshape(projected, tf.concat([tf.shape(x)[:-1], [width]], 0))
-    projected.set_shape((*x.shape[:-1], width))
-    return projected
+    kernel = tf.cast(kernel, dtype)
+    return over_rows(lambda rows: tf.matmul(rows, kernel), tf.cast(x, dtype))
 
 
 def multiplicative_attention(q, k, v, mask=None, **options):
@@ -164,7 +160,7 @@ def additive_attention(
     grid = Grid(q, source, max(1, _MOST_ELEMENTS // units))
     v = tf.cast(v, grid.dtype)
     inputs = {"q": of_queries(grid, queries), "k": of_heads(grid, keys), "v": of_heads(grid, v)}
-    inputs["vector"] = of_all(tf.cast(vector, grid.dtype))
+    inputs["vector"] = of_all(grid, tf.cast(vector, grid.dtype))
     constants = {} if blocked is None else {"blocked": of_pairs(grid, blocked)}
 
     def attend(i, j, future, q, k, v, vector, blocked=None):
