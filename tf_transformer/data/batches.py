@@ -209,17 +209,17 @@ def _check_ids(name, rows, pad_id):
 class LanguageModelBatches(Buckets):
     """Documents of token ids, cut into blocks, as a `tf.data` pipeline for `model.fit`.
 
-    A start and an end token are added to each document, which is then cut into blocks of the
-    largest length; the last one may be shorter. Labels are the tokens shifted by one, so every
-    token but the start is predicted once. See `Buckets` for the batches. Raises a ValueError if
-    there are no documents, one contains padding, or the lengths do not increase.
+    Each document, with a start and an end token, is cut into blocks of the largest length; the last
+    one may be shorter. Labels are the tokens shifted by one, so every token but the start is
+    predicted once. See `Buckets` for the batches. Raises a ValueError if there are no documents,
+    one contains padding, or the lengths do not increase.
 
     Args:
         documents: list of lists of int token ids, without start or end.
         start_id, end_id: int, ids added before and after; `start_id` may be None, as for Qwen2.
         lengths, tokens_per_batch, seed: see `Buckets`.
-        pad_id: int, the model's `pad_id`; or None if it has none, as GPT-2: labels then have -100,
-            which losses leave out, and ids 0, after all tokens, where it changes no other output.
+        pad_id: int, the model's `pad_id`; or None if it has none, as GPT-2: ids then end in 0, and
+            labels in -100, which losses leave out.
 
     Example:
         >>> options = {"start_id": 1, "end_id": 2, "lengths": (3,), "tokens_per_batch": 6}
@@ -395,8 +395,7 @@ class ShardedBatches:
         >>> path = prepare_pairs(PairSource(tsv="pairs.tsv"), "prepared", vocab_size=300)
         >>> options = {"start_id": 1, "end_id": 2, "lengths": (16,), "tokens_per_batch": 64}
         >>> batches = ShardedBatches(PreparedPairs(path), **options)
-        >>> (source, target_in), target_out = next(batches.epoch(0))
-        >>> source.shape
+        >>> next(batches.epoch(0))[1].shape
         (4, 16)
     """
 
@@ -411,6 +410,7 @@ class ShardedBatches:
                 row[np.searchsorted(lengths, size + 1)] += rows
         self.dropped = int(counts[:, -1].sum())
         self._counts = counts[:, :-1]
+        self._steps = (-(-self._counts // self._batch_sizes)).sum(1)  # of each shard
         expected = f"a pair of at most {lengths[-1] - 1} tokens per side"
         check(self._counts.any(), "lengths", expected, f"{len(pairs)} pairs, all longer")
 
@@ -423,19 +423,15 @@ class ShardedBatches:
     @property
     def steps_per_epoch(self):
         """Number of batches in an epoch."""
-        return int(self._steps().sum())
-
-    def _steps(self):
-        """Return the number of batches of each shard."""
-        return (-(-self._counts // self._batch_sizes)).sum(1)
+        return int(self._steps.sum())
 
     def epoch(self, epoch, first_step=0):
         """Yield the batches of an epoch, see `BucketedBatches`; skipped shards are not read."""
         order = np.random.default_rng((self.seed, epoch)).permutation(len(self.pairs.shards))
-        steps = self._steps()[order]
+        steps = self._steps[order]
         ends = np.cumsum(steps)
         begun = int(np.searchsorted(ends, first_step, side="right"))
-        left = [int(number) for number in order[begun:] if self._steps()[number]]
+        left = [int(number) for number in order[begun:] if self._steps[number]]
         skipped = first_step - int(ends[begun] - steps[begun]) if left else 0
         with concurrent.futures.ThreadPoolExecutor(1) as reader:
             shards = (reader.submit(self._shard, number) for number in left)

@@ -140,9 +140,8 @@ def is_gzipped(path, argument):
 
 def check_plain_text(path, argument):
     """Reject files that are not plain text before reading them line by line."""
-    if is_gzipped(path, argument):
-        got = f"{path}, which is gzipped"
-        raise ArgumentError(argument, "plain text", got, f"Unpack it: gunzip {path}")
+    got, remedy = f"{path}, which is gzipped", f"Unpack it: gunzip {path}"
+    check(not is_gzipped(path, argument), argument, "plain text", got, remedy)
 
 
 def text_of_line(line, first=False):
@@ -156,8 +155,7 @@ def one_line(text):
     return " ".join(text.replace("\t", " ").splitlines())
 
 
-_FILES = {"en-zh": "en-zh.tsv.gz", "en-fr": "en-fr.tsv.gz"}
-_REVERSED = {"zh-en": "en-zh", "fr-en": "en-fr"}
+_STORED = {"en-fr": "en-fr", "en-zh": "en-zh", "fr-en": "en-fr", "zh-en": "en-zh"}
 
 
 def load_corpus(name):
@@ -175,7 +173,7 @@ def load_corpus(name):
         ('Hi.', '嗨。')
     """
     pairs = [(english, other) for english, other, _ in _read_rows(name)]
-    return [pair[::-1] for pair in pairs] if name in _REVERSED else pairs
+    return pairs if _STORED[name] == name else [pair[::-1] for pair in pairs]
 
 
 def load_attributions(name):
@@ -192,13 +190,11 @@ def load_attributions(name):
 
 
 def _read_rows(name):
-    stored = _REVERSED.get(name, name)
-    if stored not in _FILES:
-        expected = f"one of {', '.join(sorted([*_FILES, *_REVERSED]))}"
-        remedy = "Read your own corpus with read_tsv or read_files."
-        raise ArgumentError("name", expected, f"{name!r}", remedy)
-    packed = resources.files(__package__).joinpath("corpora", _FILES[stored]).read_bytes()
-    lines = gzip.decompress(packed).decode("utf-8").rstrip("\n").split("\n")
+    expected = f"one of {', '.join(_STORED)}"
+    remedy = "Read your own corpus with read_tsv or read_files."
+    check(name in _STORED, "name", expected, f"{name!r}", remedy)
+    file = resources.files(__package__).joinpath("corpora", f"{_STORED[name]}.tsv.gz")
+    lines = gzip.decompress(file.read_bytes()).decode("utf-8").rstrip("\n").split("\n")
     return [line.split("\t") for line in lines]
 
 
@@ -315,8 +311,6 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-_NAME = ".lock"
-
 
 @contextlib.contextmanager
 def locked(folder):
@@ -337,7 +331,7 @@ def locked(folder):
 @contextlib.contextmanager
 def _acquired(folder):
     """Yield the path of the lock file, locked."""
-    path = folder / _NAME
+    path = folder / ".lock"
     if path.is_symlink():
         raise ArgumentError("path", "a file", "a symbolic link", "Delete it.", place=path)
     while True:

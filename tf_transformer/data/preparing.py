@@ -13,6 +13,8 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
+
 from tf_transformer import __version__
 from tf_transformer.data.batches import FORMAT, MANIFEST
 from tf_transformer.data.files import (
@@ -86,22 +88,14 @@ def cut_into_parts(files, lines_per_part):
 
 def _line_starts(path, argument, every):
     """Return the position of every `every`-th line, and the number of lines."""
-    starts, count, position, ends = [0], 0, 0, True
+    starts, count, position, last = [0], 0, 0, b"\n"
     with opened(path, argument) as file:
         while block := file.read(_BLOCK):
-            here = block.count(b"\n")
-            if every and (count + here) // every > count // every:
-                place = -1
-                for _ in range(here):
-                    place = block.index(b"\n", place + 1)
-                    count += 1
-                    if count % every == 0:
-                        starts.append(position + place + 1)
-            else:
-                count += here
-            position += len(block)
-            ends = block.endswith(b"\n")
-    count += not ends
+            ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+            if every:
+                starts += (position + 1 + ends[every - 1 - count % every :: every]).tolist()
+            count, position, last = count + len(ends), position + len(block), block[-1:]
+    count += last != b"\n"
     return starts[: -(-count // every)] if every else starts, count
 
 
@@ -131,7 +125,7 @@ def encode_part(part, path, tokenizer_path, held_out_path, count):
         ids = [tokenizer.encode([pair[side] for pair in kept]) for side in (0, 1)]
         for pair, source, target in zip(kept, *ids, strict=True):
             shard = int(uniform("\t".join(pair)) * count)
-            records[shard].append(_example(source, target))
+            records[shard].append(_example(source=source, target=target))
             sizes[shard][max(len(source), len(target))] += 1
     index, file = {}, path.with_suffix(".tfrecord")
     with replacing(file) as beside, tf.io.TFRecordWriter(str(beside)) as writer:
@@ -143,14 +137,13 @@ def encode_part(part, path, tokenizer_path, held_out_path, count):
     write_json(path, index, indent=None)
 
 
-def _example(source, target):
+def _example(**sides):
     import tensorflow as tf
 
-    def feature(ids):
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-
-    features = tf.train.Features(feature={"source": feature(source), "target": feature(target)})
-    return tf.train.Example(features=features).SerializeToString(deterministic=True)
+    lists = {name: tf.train.Int64List(value=ids) for name, ids in sides.items()}
+    features = {name: tf.train.Feature(int64_list=ids) for name, ids in lists.items()}
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    return example.SerializeToString(deterministic=True)
 
 
 # Cached because a process of the pool encodes many parts.

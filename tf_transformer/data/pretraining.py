@@ -69,7 +69,9 @@ def sentence_pairs(documents, max_tokens, rng, short_probability=0.1):
                 other = rng.integers(len(documents) - 1)
                 other = documents[other + (other >= index)]
                 size = sum(map(len, second))
-                begin = rng.integers(_last_start(other, size), endpoint=True)
+                # The last sentence from which at least as many tokens remain, or the first one.
+                last = len(other) - _end(other[::-1], 0, size)
+                begin = rng.integers(last, endpoint=True)
                 second = other[begin : _end(other, begin, size)]
             start = middle if label else end
             first, second = (list(chain.from_iterable(part)) for part in (first, second))
@@ -116,11 +118,6 @@ def _end(document, start, target):
     return len(document)
 
 
-def _last_start(document, target):
-    """Return the last sentence from which at least `target` tokens remain, or the first one."""
-    return len(document) - _end(document[::-1], 0, target)
-
-
 def _truncated(first, second, max_tokens, rng):
     # The same as removing tokens one by one from the longer text, as published: both keep half of
     # the limit, or the shorter one stays whole.
@@ -147,10 +144,10 @@ class MaskedTokens(NamedTuple):
         3
     """
 
-    input_ids: tf.Tensor
-    masked_lm_positions: tf.Tensor
-    labels: tf.Tensor
-    weights: tf.Tensor
+    input_ids: tf.Tensor  # int32 (B, T), the input of the model
+    masked_lm_positions: tf.Tensor  # int32 (B, P), increasing in each row
+    labels: tf.Tensor  # int32 (B, P), the original ids at these positions
+    weights: tf.Tensor  # float32 (B, P), 1 for used slots
 
 
 def mask_tokens(ids, may_mask, seed, *, mask_id, random_ids, continues_word=None, rate=0.15):
@@ -267,13 +264,12 @@ class PretrainingBatches:
 
     Args:
         documents: same as in `sentence_pairs`.
-        tokenizer: `Tokenizer` with BERT's special tokens; [PAD] must have the id 0.
+        tokenizer: `Tokenizer` with BERT's special tokens.
         next_sentence: bool, whether to make pairs.
-        lengths, tokens_per_batch: see `Buckets`; L includes [CLS] and [SEP].
-        continues_word: None, or bool array (V,), True for the tokens that continue a word, to mask
-            whole words.
+        lengths, tokens_per_batch, seed: see `Buckets`; L includes [CLS] and [SEP].
+        continues_word: None, or bool array (V,), the tokens that continue a word, to mask whole
+            words.
         rate: float, the share of the tokens to mask.
-        seed: int, seed for pairs, masks and order.
 
     Example:
         >>> from tf_transformer.tokenizers import WordPieceTokenizer

@@ -189,9 +189,7 @@ def _suffix(files):
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Three lists of `(source, target)` pairs that share no sentence.
-
-    `train` is for training, `validation` for choosing a model, `test` for final results.
+    """Lists of pairs that share no sentence: for training, choosing a model and final results.
 
     Example:
         >>> Split(train=[("a", "b")], validation=[], test=[]).train

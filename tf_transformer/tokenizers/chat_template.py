@@ -66,7 +66,8 @@ class ChatTemplate:
             raise MissingFileError("folder", "a tokenizer_config.json", "none", place=folder)
         try:
             config = parse_json(path.read_text(encoding="utf-8"))
-            tokens = {k: _content(v) for k, v in config.items() if k.endswith("_token")}
+            tokens = {k: v for k, v in config.items() if k.endswith("_token")}
+            tokens = {k: v["content"] if isinstance(v, dict) else v for k, v in tokens.items()}
             field = config.get("chat_template") or {}
             if isinstance(field, list):
                 field = {entry["name"]: entry["template"] for entry in field}
@@ -147,10 +148,6 @@ class ChatTemplate:
             return environment.from_string(self.template)
         except Exception as error:  # RecursionError or what Jinja raises
             raise ArgumentError("template", "a Jinja template", f"{error}".rstrip(".")) from error
-
-
-def _content(token):
-    return token["content"] if isinstance(token, dict) else token
 
 
 @functools.cache

@@ -15,7 +15,6 @@ from tf_transformer.tokenizers.pipeline import (
 from tf_transformer.tokenizers.tokenizer import Tokenizer
 from tf_transformer.tokenizers.tokenizer_file import UNKNOWN_PENALTY, TokenizerFile
 from tf_transformer.tokenizers.training import (
-    check_has_unknown,
     check_learned,
     check_vocab_size,
     checked_texts,
@@ -217,7 +216,6 @@ class WordPieceTokenizer(Tokenizer):
 
 
 def _untrained_wordpiece(vocab_size, pipeline):
-    check_has_unknown(pipeline)
     check_vocab_size(vocab_size, pipeline)
     # Only BERT's decoder removes "##" again.
     return wordpiece_model(pipeline.unknown, pipeline.decoder.get("prefix", ""), {})
@@ -258,7 +256,6 @@ class UnigramTokenizer(Tokenizer):
             ImportError, TypeError, ValueError: See `WordPieceTokenizer.train`.
         """
         pipeline = pipeline or metaspace_pipeline()
-        check_has_unknown(pipeline)
         check_vocab_size(vocab_size, pipeline)
         # The trainer needs a model it can parse, and a Unigram model needs at least one entry.
         model = {"type": "Unigram", "unk_id": 0, "vocab": [[pipeline.unknown, 0.0]]}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.errors import ArgumentError, MissingFileError, check
 from tf_transformer.json_text import parse_json
 from tf_transformer.tokenizers.pipeline import (
     BERT_SPECIAL_TOKENS,
@@ -149,13 +149,10 @@ class TokenizerFile:
                     name = f"[{name}]"
                 vocabulary[name] = number
         missing = [token for token in BERT_SPECIAL_TOKENS if token not in vocabulary]
-        if missing:
-            got = f"none of {missing} in {path}"
-            remedy = (
-                "Use the file that the model was trained with; do not insert or remove lines, "
-                "since the line of a token is its id."
-            )
-            raise ArgumentError("path", "BERT's special tokens", got, remedy)
+        got = f"none of {missing} in {path}"
+        remedy = "Use the file that the model was trained with; do not insert or remove lines, "
+        remedy += "since the line of a token is its id."
+        check(not missing, "path", "BERT's special tokens", got, remedy)
         special = {token: vocabulary[token] for token in BERT_SPECIAL_TOKENS}
         model = wordpiece_model("[UNK]", "##", vocabulary)
         return cls.of(tokenizer_json(model, pipeline, special))
@@ -355,11 +352,12 @@ def _content(pieces, trainer, normalizer, ids, special):
     if algorithm is None:
         expected = f"1 or 2, {' or '.join(_ALGORITHMS.values())}"
         raise UnsupportedPart.of("trainer_spec.model_type", expected, trainer.last(3, 1))
-    kinds = {kind: [piece for piece in pieces if piece[2] == kind] for kind in range(1, 7)}
     texts = [text for text, _, _ in pieces]
-    if len({*texts}) < len(texts) or "" in texts or sum(map(len, kinds.values())) < len(texts):
+    scores = {text: float(score) for text, score, _ in pieces}
+    kinds = {kind: [text for text, _, its in pieces if its == kind] for kind in range(1, 7)}
+    if len(scores) < len(texts) or "" in scores or sum(map(len, kinds.values())) < len(texts):
         raise UnsupportedPart.of("pieces", "each piece once, none empty, of a known type", "others")
-    if not np.isfinite([score for _, score, _ in pieces]).all():
+    if not np.isfinite([*scores.values()]).all():
         raise UnsupportedPart.of("pieces", "finite scores", "others")
     if len(kinds[_UNKNOWN]) != 1 or not kinds[_NORMAL]:
         raise UnsupportedPart.of("pieces", "normal pieces and one that is unknown", "others")
@@ -367,7 +365,7 @@ def _content(pieces, trainer, normalizer, ids, special):
     if byte_fallback != (len(kinds[_BYTE]) == 256):
         got = f"{len(kinds[_BYTE])} bytes"
         raise UnsupportedPart.of("pieces", "256 bytes for byte_fallback, else none", got)
-    [[unknown, _, _]] = kinds[_UNKNOWN]
+    [unknown] = kinds[_UNKNOWN]
     ids = ids(texts) if callable(ids) else ids
     numbers = {text: number for number, text in enumerate(texts)} if ids is None else ids
     if unknown not in numbers:
@@ -377,7 +375,12 @@ def _content(pieces, trainer, normalizer, ids, special):
         "add_dummy_prefix": bool(normalizer.last(3, 1)),
         "remove_extra_whitespaces": bool(normalizer.last(4, 1)),
     }
-    special = {*special, *(text for text, _, kind in pieces if kind in (_UNKNOWN, _CONTROL))}
+    if algorithm == "BPE":
+        found = _merges(kinds, scores)
+    else:
+        found = {"pieces": [[text, scores[text]] for text in kinds[_NORMAL]]}
+        found["user_defined"] = kinds[_USER_DEFINED]
+    special = {*special, unknown, *kinds[_CONTROL]}
     return {
         "version": "1.0",
         "added_tokens": special_entries({text: numbers[text] for text in special & numbers.keys()}),
@@ -386,7 +389,7 @@ def _content(pieces, trainer, normalizer, ids, special):
             "precompiled_charsmap": base64.b64encode(normalizer.last(2, b"")).decode(),
             "escape_whitespaces": bool(normalizer.last(5, 1)),
             "treat_whitespace_as_suffix": bool(trainer.last(24, 0)),
-            "user_defined_symbols": [text for text, _, _ in kinds[_USER_DEFINED]],
+            "user_defined_symbols": kinds[_USER_DEFINED],
         },
         "decoder": {
             "type": "Sequence",
@@ -397,42 +400,34 @@ def _content(pieces, trainer, normalizer, ids, special):
             "vocab": numbers,
             "unk_token": unknown,
             "byte_fallback": byte_fallback,
-            **(_unigram if algorithm == "Unigram" else _bpe)(kinds),
+            **found,
         },
     }
 
 
-def _unigram(kinds):
-    """The pieces that are found in a text."""
-    return {
-        "pieces": [[text, float(score)] for text, score, _ in kinds[_NORMAL]],
-        "user_defined": [text for text, _, _ in kinds[_USER_DEFINED]],
-    }
-
-
-def _bpe(kinds):
+def _merges(kinds, scores):
     """The pieces, and all merges that make one, in the order of the scores of the results."""
-    if kinds[_USER_DEFINED] or kinds[_UNUSED]:
-        got = [text for text, _, _ in [*kinds[_USER_DEFINED], *kinds[_UNUSED]]][:5]
-        raise UnsupportedPart.of("pieces", "no user-defined or unused ones in BPE", got)
-    if any(len(text) == 1 for text, _, _ in kinds[_CONTROL]):
+    others = kinds[_USER_DEFINED] + kinds[_UNUSED]
+    if others:
+        raise UnsupportedPart.of("pieces", "no user-defined or unused ones in BPE", others[:5])
+    if any(len(text) == 1 for text in kinds[_CONTROL]):
         # There a character that is no piece becomes the control symbol of that name.
         raise UnsupportedPart.of("pieces", "no control symbol of one character in BPE", "one")
-    texts = {text for text, _, _ in kinds[_NORMAL]}
+    texts = {*kinds[_NORMAL]}
     missing = {*itertools.chain(*texts)} - texts
     if missing:
         got = f"no {sorted(missing)[:5]}"
         raise UnsupportedPart.of("pieces", "a piece for each character of the others", got)
-    merged = sorted((p for p in kinds[_NORMAL] if len(p[0]) > 1), key=lambda piece: -piece[1])
-    if len({score for _, score, _ in merged}) < len(merged):
+    merged = sorted((text for text in kinds[_NORMAL] if len(text) > 1), key=lambda t: -scores[t])
+    if len({scores[text] for text in merged}) < len(merged):
         raise UnsupportedPart.of("pieces", "another score for each merge of BPE", "equal ones")
     merges = [
         [text[:cut], text[cut:], rank]
-        for rank, (text, _, _) in enumerate(merged)
+        for rank, text in enumerate(merged)
         for cut in range(1, len(text))
         if text[:cut] in texts and text[cut:] in texts
     ]
-    return {"pieces": [text for text, _, _ in kinds[_NORMAL]], "merges": merges}
+    return {"pieces": kinds[_NORMAL], "merges": merges}
 
 
 def _piece(message):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tf_transformer.errors import ArgumentError, MissingPackage
+from tf_transformer.errors import ArgumentError, MissingPackage, check
 from tf_transformer.tokenizers.pipeline import tokenizer_json
 
 
@@ -41,7 +41,10 @@ def train_content(texts, vocab_size, pipeline, model, trainer, **settings):
 
 
 def check_vocab_size(vocab_size, pipeline, alphabet=()):
-    """Reject an impossible vocabulary size before training starts."""
+    """Reject a pipeline or a vocabulary size that cannot work, before training starts."""
+    remedy = "Use bert_pipeline() or metaspace_pipeline()."
+    can_write_all = pipeline.unknown is not None or alphabet
+    check(can_write_all, "pipeline", "one with an unknown token", "one without", remedy)
     num_special = len(pipeline.special_tokens)
     known = f"{len(alphabet)} bytes" if alphabet else "an alphabet"
     reason = f"{num_special} special tokens and {known}"
@@ -53,13 +56,6 @@ def _check_size(vocab_size, smallest, reason):
         expected = f"an integer of at least {smallest} ({reason})"
         remedy = "Use a larger size, such as 8000."
         raise ArgumentError("vocab_size", expected, f"{vocab_size!r}", remedy)
-
-
-def check_has_unknown(pipeline):
-    """Reject a pipeline without an unknown token."""
-    if pipeline.unknown is None:
-        remedy = "Use bert_pipeline() or metaspace_pipeline()."
-        raise ArgumentError("pipeline", "one with an unknown token", "one without", remedy)
 
 
 def check_learned(vocab_size, size, pipeline):

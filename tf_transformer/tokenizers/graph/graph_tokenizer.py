@@ -16,10 +16,11 @@ from tf_transformer.tokenizers.graph.decoders import AddedTokens, Decoder, frame
 from tf_transformer.tokenizers.graph.offsets import Offsets
 from tf_transformer.tokenizers.graph.texts import (
     Texts,
+    changes,
+    following,
     lookup_table,
     num_bytes,
     rows_of,
-    starts_where,
 )
 from tf_transformer.tokenizers.graph.words import Normalizer, build_pre_tokenizer
 from tf_transformer.tokenizers.pipeline import SpecialTokenRoles
@@ -221,7 +222,7 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
             expected = "for offsets Unigram without bytes, WordPiece or byte-level BPE"
             raise UnsupportedPart.of("model", expected, self.model_type)
         # Tokens cover their words without gaps.
-        end = tf.concat([start[1:], [tf.reduce_sum(lengths)]], axis=0)[: tf.size(start)]
+        end = following(start, tf.reduce_sum(lengths))
         begin = tf.gather(tf.cumsum(lengths, exclusive=True), rows_of(ids.row_lengths()))
         tokens = ids.with_values(tf.stack([ids.values, start - begin, end - begin], axis=1))
         tokens = tf.gather(tokens, index)  # [words of the batch, (ids), 3]
@@ -246,11 +247,11 @@ class GraphTokenizer(SpecialTokenRoles, tf.Module):
         row, added = tf.range(tf.size(strings)), tf.fill(tf.shape(strings), -1)
         if self._raw_tokens:
             texts, row, added = self._raw_tokens(texts, row, added, parse_special_tokens)
-        texts.is_start = starts_where(row[1:] != row[:-1], row)
+        texts.is_start = changes(row)
         texts = self._normalize(texts)
         if self._normalized_tokens:
             texts, row, added = self._normalized_tokens(texts, row, added, parse_special_tokens)
-        texts.is_start = starts_where(row[1:] != row[:-1], row)
+        texts.is_start = changes(row)
         words = self._split(texts)
         distinct, index = tf.unique(words.values)
         ids = tf.gather(self._ids_of_words(distinct), index)  # [words of the batch, (ids)]

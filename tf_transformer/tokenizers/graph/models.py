@@ -13,11 +13,14 @@ from tf_transformer.tokenizers.graph.texts import (
     Trie,
     bytes_of_letters,
     bytes_of_words,
+    changes,
     follow,
     lookup_table,
+    marked,
+    numbers_of,
+    previous,
     rows_of,
     selected,
-    starts_where,
     until_empty,
     words_of_characters,
 )
@@ -28,8 +31,7 @@ _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 def first_of_unknown(is_unknown, owner):
     """Drop all but the first of adjacent unknown symbols in a word."""
-    continues = is_unknown[1:] & is_unknown[:-1] & (owner[1:] == owner[:-1])
-    return starts_where(~continues, owner)
+    return ~(is_unknown & previous(is_unknown)) | changes(owner)
 
 
 def _id_of_unknown(vocabulary, unknown):
@@ -54,8 +56,7 @@ def with_bytes(codes, owner, ids, is_token, is_unknown, id_of_byte):
     values, source = bytes_of_words(tf.strings.unicode_encode(codes[:, tf.newaxis], "UTF-8"))
     in_bytes = tf.gather(is_unknown, source)  # [bytes]
     # Any other token stays at the first byte of its character.
-    is_first = starts_where(source[1:] != source[:-1], source)
-    kept = in_bytes | is_first & tf.gather(is_token, source)
+    kept = in_bytes | changes(source) & tf.gather(is_token, source)
     ids = tf.where(in_bytes, tf.gather(id_of_byte, values), tf.gather(ids, source))
     return selected(kept, ids, tf.gather(owner, source))
 
@@ -224,29 +225,32 @@ class GraphUnigram(GraphTokenizer):
 
     def _cut_words(self, words):
         codes, owner, start, end = words_of_characters(words)
-        last, lengths, ids, scores = self._matches(codes, tf.gather(end, owner))
+        roots = tf.zeros_like(codes)
+        places, lengths, ids = self._trie.walk(codes, tf.gather(end, owner), roots)
         longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
-        # Column j holds the token of `longest - j` characters that ends at the row's position.
-        cells = tf.stack([last, longest - lengths], axis=1)
-        shape = tf.stack([tf.size(owner), longest])
-        no_token = tf.fill(shape, tf.constant(-np.inf, tf.float64))
-        score_table = tf.tensor_scatter_nd_update(no_token, cells, scores)  # [C, L]
-        length_at = _viterbi(start, end, score_table, self._score_type)  # [C]
+        # Column j holds the token of `longest - j` characters that ends at the row's position; in
+        # the last column, a character that is no token is unknown.
+        cells = tf.stack([places + lengths - 1, longest - lengths], axis=1)
+        shape = [tf.size(owner), longest]
+        no_token = tf.fill([longest - 1], tf.constant(-np.inf, tf.float64))
+        scores = tf.broadcast_to(tf.concat([no_token, [self._unknown_score]], axis=0), shape)
+        scores = tf.tensor_scatter_nd_update(scores, cells, tf.gather(self._scores, ids))  # [C, L]
+        length_at = _viterbi(start, end, scores, self._score_type)  # [C]
         is_token, _ = follow(end - 1, start - 1, -length_at)
-        ids = tf.gather(tf.scatter_nd(cells, ids, shape), longest - length_at, batch_dims=1)
+        ids = tf.tensor_scatter_nd_update(tf.fill(shape, self._unknown), cells, ids)
+        ids = tf.gather(ids, longest - length_at, batch_dims=1)
         if self._id_of_byte is not None:
             return *self._with_bytes(codes, owner, ids, is_token), None
         ids, owner, end = selected(is_token, ids, owner, tf.range(tf.size(codes)))
-        start = tf.concat([[0], end[:-1] + 1], axis=0)[: tf.size(end)]
+        start = previous(end + 1)
         return selected(first_of_unknown(ids == self._unknown, owner), ids, owner, start)
 
     def _with_bytes(self, codes, owner, ids, is_token):
         """Replace unknown tokens with the bytes of their characters."""
         ends = tf.cast(tf.where(is_token)[:, 0], tf.int32)  # [M], last characters
         ids, words = tf.gather(ids, ends), tf.gather(owner, ends)
-        begins_run = first_of_unknown(ids == self._unknown, words)
-        run = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1  # [M]
-        lengths = ends - tf.concat([[-1], ends[:-1]], axis=0)[: tf.size(ends)]
+        run = numbers_of(first_of_unknown(ids == self._unknown, words))  # [M]
+        lengths = ends + 1 - previous(ends + 1)
         # A run that is exactly the name of the unknown token is that token.
         is_named = tf.math.segment_sum(tf.ones_like(run), run) == 1
         is_named &= tf.math.segment_max(lengths, run) > 1
@@ -254,19 +258,6 @@ class GraphUnigram(GraphTokenizer):
         token = tf.cumsum(tf.cast(is_token, tf.int32), exclusive=True)  # [C]
         ids, in_bytes = tf.gather(ids, token), tf.gather(in_bytes, token)
         return with_bytes(codes, owner, ids, is_token, in_bytes, self._id_of_byte)
-
-    def _matches(self, codes, end):
-        """All tokens found in the words: last position, length, id and score, each `[M]`."""
-        places, lengths, ids = self._trie.walk(codes, end, tf.zeros_like(codes))
-        scores = tf.gather(self._scores, ids)
-        singles = tf.cast(lengths == 1, tf.int32)
-        is_single = tf.scatter_nd(places[:, tf.newaxis], singles, tf.shape(codes))
-        unknown = tf.cast(tf.where(is_single == 0)[:, 0], tf.int32)
-        ones = tf.ones_like(unknown)
-        found = places + lengths - 1, lengths, ids, scores
-        scores = tf.cast(ones, tf.float64) * self._unknown_score
-        others = unknown, ones, self._unknown * ones, scores
-        return (tf.concat(both, axis=0) for both in zip(found, others, strict=True))
 
 
 def _viterbi(start, end, score_table, score_type):
@@ -366,14 +357,11 @@ class GraphBPE(GraphTokenizer):
         is_best = (rank < self._no_merge) & (order == tf.gather(best, owner_of_pair))
         place = tf.cast(tf.where(is_best)[:, 0], tf.int32)
         word = tf.gather(owner, place)
-        is_leftmost = starts_where(word[1:] != word[:-1], word)
-        place = tf.boolean_mask(place, is_leftmost | tf.gather(is_certain, place))
+        place = tf.boolean_mask(place, changes(word) | tf.gather(is_certain, place))
         merged = tf.gather(self._result_of_rank, tf.gather(rank, place))
-        place = place[:, tf.newaxis]
-        symbols = tf.tensor_scatter_nd_update(symbols, place, merged)
-        kept, no = tf.ones_like(symbols, tf.bool), tf.zeros_like(merged, tf.bool)
-        kept = tf.tensor_scatter_nd_update(kept, place + 1, no)
-        return merged, *selected(kept, symbols, owner)
+        symbols = tf.tensor_scatter_nd_update(symbols, place[:, tf.newaxis], merged)
+        is_gone = marked(tf.zeros_like(symbols, tf.bool), place + 1)
+        return merged, *selected(~is_gone, symbols, owner)
 
 
 def _merges_for_certain(merges, ranks, num_symbols):

@@ -6,10 +6,11 @@ import tensorflow as tf
 from tf_transformer.tokenizers.graph.texts import (
     BYTE_OF_LETTER,
     CharacterTable,
+    changes,
     characters_of,
+    previous,
     rows_of,
     selected,
-    starts_where,
 )
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
@@ -57,10 +58,10 @@ class Offsets:
     def of_words(self, texts):
         """The source of each character of the words of normalized `Texts`: int32 `[C]`."""
         codes, rows = texts.codes
-        source, begins = texts.source, starts_where(rows[1:] != rows[:-1], codes)
+        source, begins = texts.source, changes(rows)
         if self._drops_spaces:
             is_space = tf.cast(self._white_space.look_up(codes), tf.bool)
-            begins |= starts_where(is_space[:-1], codes)
+            begins |= previous(is_space)
             codes, begins, source = selected(~is_space, codes, begins, source)
         if self._prefixes:
             has_one = tf.reduce_any(codes[:, tf.newaxis] == self._prefixes, axis=1)

@@ -5,7 +5,6 @@ package and SentencePiece apply it differently, so there is a class for each.
 """
 
 import base64
-import binascii
 import functools
 
 import numpy as np
@@ -15,30 +14,28 @@ from tf_transformer.tokenizers.graph.texts import (
     NUM_CODES,
     CharacterTable,
     Trie,
+    changes,
+    expanded_codes,
     follow,
+    following,
     num_bytes,
+    numbers_of,
     previous,
     property_of_all,
+    ranges,
     rows_of,
     selected,
-    starts_where,
+    spread,
 )
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 _LONGEST_KEY = 64  # bytes; a longer one is a loop of nodes
 _SPACE, _METASPACE, _JOINER = ord(" "), 0x2581, 0x200D
-
-
-def read_map(text):
-    """The rules of a map in base64: dict of string -> string."""
-    try:
-        return _rules(base64.b64decode(text, validate=True))
-    except (binascii.Error, IndexError, UnicodeDecodeError, ValueError) as error:
-        expected = "a map of valid UTF-8 strings"
-        raise UnsupportedPart.of("normalizer.precompiled_charsmap", expected, error) from error
+_SYMBOL = -2  # instead of a rule: a user-defined symbol, which stays as it is
 
 
 def _rules(blob):
+    """The rules of a map: dict of string -> string."""
     size = int.from_bytes(blob[:4], "little")
     units = np.frombuffer(blob, "<u4", size // 4, offset=4).astype(np.int64)
     texts = blob[4 + size :]
@@ -52,11 +49,10 @@ def _rules(blob):
     while len(nodes):
         if keys.shape[1] > _LONGEST_KEY or len(keys) > NUM_CODES:
             raise ValueError(f"keys of more than {_LONGEST_KEY} bytes")
-        first, end = (np.searchsorted(base_of_child, bases[nodes], side) for side in _SIDES)
-        counts = end - first
+        first = np.searchsorted(base_of_child, bases[nodes], "left")
+        counts = np.searchsorted(base_of_child, bases[nodes], "right") - first
         parent = np.repeat(np.arange(len(nodes)), counts)
-        before = np.cumsum(counts) - counts
-        nodes = children[np.arange(len(parent)) + np.repeat(first - before, counts)]
+        nodes = children[ranges(first, counts)]
         keys = np.column_stack([keys[parent], labels[nodes].astype(np.uint8)])
         has_result = np.flatnonzero(units[nodes] & 0x100)
         starts = units[bases[nodes[has_result]]] & 0x7FFFFFFF
@@ -64,9 +60,6 @@ def _rules(blob):
             result = texts[start : texts.index(b"\0", start)]
             rules[key.tobytes().decode()] = result.decode()
     return rules
-
-
-_SIDES = "left", "right"
 
 
 class _Map(tf.Module):
@@ -81,21 +74,22 @@ class _Map(tf.Module):
 
     def replaced(self, codes, number):
         """The result of each rule, -1 for none: int32 `[M]` code points, and the source of each."""
-        number = tf.where(number < 0, len(self._lengths) - 1, number)
-        lengths = tf.gather(self._lengths, number)
-        source = rows_of(lengths)  # [M]
-        within = tf.range(tf.size(source)) - tf.gather(tf.cumsum(lengths, exclusive=True), source)
-        number = tf.gather(number, source)
-        results = tf.gather(self._codes, tf.gather(self._starts, number) + within)
-        has_rule = number < len(self._lengths) - 1
-        return tf.where(has_rule, results, tf.gather(codes, source)), source
+        has_none = number < 0
+        number = tf.where(has_none, len(self._lengths) - 1, number)
+        lengths, starts = tf.gather(self._lengths, number), tf.gather(self._starts, number)
+        return expanded_codes(codes, has_none, lengths, starts, self._codes)
 
 
 @functools.lru_cache(maxsize=4)
 def _map_of(text):
     """The map in base64; most models of SentencePiece have one of the same two."""
+    try:
+        rules = _rules(base64.b64decode(text, validate=True))
+    except (IndexError, ValueError) as error:
+        expected = "a map of valid UTF-8 strings"
+        raise UnsupportedPart.of("normalizer.precompiled_charsmap", expected, error) from error
     with tf.init_scope():
-        return _Map(read_map(text))
+        return _Map(rules)
 
 
 class Precompiled(tf.Module):
@@ -111,7 +105,7 @@ class Precompiled(tf.Module):
     def __call__(self, texts):
         """Map every code point or short cluster of `Texts`."""
         codes, rows = texts.codes
-        starts, cluster = _begins_cluster(codes, *_texts(codes, rows))
+        starts, cluster = _begins_cluster(codes, *_texts(rows))
         size = tf.gather(tf.math.segment_sum(num_bytes(codes), cluster), cluster)
         is_short = starts & (size < 6)
         place = tf.range(tf.size(codes))
@@ -141,14 +135,13 @@ def _places(part, start, size, rows, num_rows):
     # As the Rust package counts: the results of a part take its places one by one, and further
     # results the last one. Parts without results are counted as places of the result before them,
     # and not at all at the start of a text.
-    num_parts = tf.size(start)
-    num_places = tf.concat([start[1:], [size]], axis=0)[:num_parts] - start  # [P]
-    num_results = tf.math.unsorted_segment_sum(tf.ones_like(part), part, num_parts)  # [P]
+    num_places = following(start, size) - start  # [P]
+    num_results = tf.math.unsorted_segment_sum(tf.ones_like(part), part, tf.size(start))  # [P]
     first = tf.where(num_results > 0, start, size)
     first, begin = (tf.math.unsorted_segment_min(x, rows, num_rows) for x in (first, start))
     not_counted = tf.gather(first - begin, rows)  # [P]
-    is_empty_next = tf.concat([(num_results[1:] == 0) & (rows[1:] == rows[:-1]), [False]], axis=0)
-    within = tf.range(tf.size(part)) - tf.gather(tf.cumsum(num_results, exclusive=True), part)
+    is_empty_next = following((num_results == 0) & ~changes(rows), False)
+    _, within = spread(num_results)
     most = tf.gather(num_places, part)
     # A further result has no place of its own unless an empty part gives it one.
     is_moved = (within >= most) & (within + 1 == tf.gather(num_results, part))
@@ -170,11 +163,10 @@ def _graphemes():
     return CharacterTable(property_of_all("graphemes"))
 
 
-def _texts(codes, rows):
+def _texts(rows):
     """Where texts start, bool `[C]`, and of each code point the start of its text, int32 `[C]`."""
-    starts = starts_where(rows[1:] != rows[:-1], codes)
-    text = tf.cumsum(tf.cast(starts, tf.int32)) - 1
-    return starts, tf.gather(tf.cast(tf.where(starts)[:, 0], tf.int32), text)
+    starts = changes(rows)
+    return starts, tf.gather(tf.cast(tf.where(starts)[:, 0], tf.int32), numbers_of(starts))
 
 
 def _begins_cluster(codes, text_starts, text_start):
@@ -206,7 +198,7 @@ def _begins_cluster(codes, text_starts, text_start):
     joins &= ~is_a["control"] & ~previous(is_a["control"])
     joins |= (codes == ord("\n")) & previous(codes == ord("\r"))
     starts = ~joins | text_starts
-    return starts, tf.cumsum(tf.cast(starts, tf.int32)) - 1
+    return starts, numbers_of(starts)
 
 
 class SentencePieceNormalizer(tf.Module):
@@ -230,11 +222,10 @@ class SentencePieceNormalizer(tf.Module):
 
     def __call__(self, texts):
         """Normalize `Texts`."""
-        codes, rows = texts.codes
-        size = texts.size
+        (codes, rows), size = texts.codes, texts.size
         is_piece, number = self._pieces(codes, rows)
         num_pieces = tf.math.unsorted_segment_sum(tf.cast(is_piece, tf.int32), rows, size)
-        piece = tf.cumsum(tf.cast(is_piece, tf.int32)) - 1
+        piece = numbers_of(is_piece)
         is_kept = is_piece | tf.gather(tf.boolean_mask(number == _SYMBOL, is_piece), piece)
         codes, rows, number, piece = selected(is_kept, codes, rows, number, piece)
         codes, source = self._map.replaced(codes, number)
@@ -268,7 +259,7 @@ class SentencePieceNormalizer(tf.Module):
 
     def _pieces(self, codes, rows):
         """Where the pieces to be replaced begin, and at each the rule, `_SYMBOL` or -1 for none."""
-        starts, start = _texts(codes, rows)
+        starts, start = _texts(rows)
         place = tf.range(tf.size(codes))
         end = 1 + tf.gather(tf.math.segment_max(place, start), start)
         length, number = self._map.trie.longest(codes, end, tf.zeros_like(codes))
@@ -286,20 +277,14 @@ class SentencePieceNormalizer(tf.Module):
         return is_piece, tf.where(is_piece, number, -1)
 
 
-# A user-defined symbol, which stays as it is.
-_SYMBOL = -2
-
-
 def _spaces(codes, rows, piece):
     """Which code points are no needless spaces, and which are spaces that are a whole piece."""
     # Needless are those at the start of a text, and at the start of a piece after a space.
     place, is_space = tf.range(tf.size(codes)), codes == _SPACE
-    begins = starts_where(piece[1:] != piece[:-1], codes)
-    ends = tf.concat([begins[1:], [True]], axis=0)[: tf.size(codes)]
-    after_space = starts_where(is_space[:-1], codes)
-    after_space |= starts_where(rows[1:] != rows[:-1], codes)
-    number = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+    begins = changes(piece)
+    after_space = changes(rows) | previous(is_space)
+    number = numbers_of(begins)
     first_other = tf.math.segment_min(tf.where(is_space, tf.size(codes), place), number)
     is_removed = place < tf.gather(first_other, number)
     is_removed &= tf.gather(tf.boolean_mask(after_space, begins), number)
-    return ~is_removed, is_space & begins & ends
+    return ~is_removed, is_space & begins & following(begins, True)

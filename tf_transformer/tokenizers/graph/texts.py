@@ -65,9 +65,24 @@ def starts_where(differs, codes):
     return tf.concat([[True], differs], axis=0)[: tf.size(codes)]  # [C]
 
 
+def changes(values):
+    """Mark the first value and each that differs from the previous one."""
+    return starts_where(values[1:] != values[:-1], values)
+
+
 def previous(values):
     """The value before each of `values`; zero or False if there is none."""
     return tf.concat([tf.zeros_like(values[:1]), values], axis=0)[: tf.size(values)]
+
+
+def following(values, last):
+    """The value after each of `values`; `last` if there is none."""
+    return tf.concat([values[1:], tf.fill(tf.shape(values[:1]), last)], axis=0)
+
+
+def numbers_of(starts):
+    """The number of the run that each element is in, given where runs start."""
+    return tf.cumsum(tf.cast(starts, tf.int32)) - 1
 
 
 def selected(mask, *values):
@@ -83,6 +98,12 @@ def rows_of(lengths):
     no_weights = tf.zeros([0], lengths.dtype)
     size = tf.cast(tf.reduce_sum(lengths), tf.int32)
     return tf.cumsum(tf.raw_ops.Bincount(arr=ends, size=size, weights=no_weights))
+
+
+def spread(lengths):
+    """The row of each element of all rows, and its place in the row, int32 `[sum(lengths)]`."""
+    row = rows_of(lengths)
+    return row, tf.range(tf.size(row)) - tf.gather(tf.cumsum(lengths, exclusive=True), row)
 
 
 def until_empty(step, *state):
@@ -174,10 +195,10 @@ def follow(start, goal, jump_at):
     def step(words, places, is_visited, arrives):
         jumps = tf.gather(jump_at, places)
         words, places, jumps = selected(jumps != 0, words, places, jumps)
-        is_visited = _mark(is_visited, places)
+        is_visited = marked(is_visited, places)
         places += jumps
         is_there = places == tf.gather(goal, words)
-        arrives = _mark(arrives, tf.boolean_mask(words, is_there))
+        arrives = marked(arrives, tf.boolean_mask(words, is_there))
         return *selected(~is_there, words, places), is_visited, arrives
 
     visited, arrived = tf.zeros_like(jump_at, tf.bool), tf.zeros_like(start, tf.bool)
@@ -185,7 +206,8 @@ def follow(start, goal, jump_at):
     return visited, arrived
 
 
-def _mark(flags, places):
+def marked(flags, places):
+    """The flags, and True at some places."""
     marks = tf.fill(tf.shape(places), True)
     return tf.tensor_scatter_nd_update(flags, places[:, tf.newaxis], marks)
 
@@ -271,7 +293,7 @@ class CharacterMap:
         lengths = np.ones(NUM_CODES, np.int32)
         lengths[codes] = sizes
         becomes = np.repeat(_CODES, lengths)
-        becomes[_ranges(_starts(lengths)[codes], sizes)] = flat
+        becomes[ranges(_starts(lengths)[codes], sizes)] = flat
         return cls(lengths, becomes)
 
     @classmethod
@@ -293,7 +315,7 @@ class CharacterMap:
     def then(self, other):
         """Compose this map with `other`, which is applied second."""
         sizes = other._lengths[self._becomes]
-        becomes = other._becomes[_ranges(_starts(other._lengths)[self._becomes], sizes)]
+        becomes = other._becomes[ranges(_starts(other._lengths)[self._becomes], sizes)]
         ends = np.cumsum(self._lengths)
         sums = np.append(0, np.cumsum(sizes))
         return CharacterMap(sums[ends] - sums[ends - self._lengths], becomes)
@@ -305,21 +327,26 @@ class CharacterMap:
         packed = table.look_up(codes)
         lengths = tf.bitwise.bitwise_and(packed, 31)
         places = tf.bitwise.right_shift(packed, 5)
+
+        def expand():
+            is_one = lengths == 1
+            expanded, source = expanded_codes(codes + places, is_one, lengths, places, several)
+            return expanded, tf.gather(rows, source), source
+
         mapped = tf.cond(
             tf.reduce_all(lengths == 1),
             lambda: (codes + places, rows, tf.range(tf.size(codes))),
-            lambda: _expand(codes, rows, lengths, places, several),
+            expand,
         )
         return texts.with_codes(*mapped)
 
 
-def _expand(codes, rows, lengths, places, several):
-    source = rows_of(lengths)  # [M]
-    within = tf.range(tf.size(source)) - tf.gather(tf.cumsum(lengths, exclusive=True), source)
-    places, is_one = tf.gather(places, source), tf.gather(lengths == 1, source)
-    one = tf.gather(codes, source) + places
-    one_of_several = tf.gather(several, tf.where(is_one, 0, places + within))
-    return tf.where(is_one, one, one_of_several), tf.gather(rows, source), source
+def expanded_codes(codes, stays, lengths, starts, sequences):
+    """Replace those that do not stay with parts of `sequences`; returns codes and their sources."""
+    source, within = spread(lengths)
+    stays = tf.gather(stays, source)
+    place = tf.where(stays, 0, tf.gather(starts, source) + within)
+    return tf.where(stays, tf.gather(codes, source), tf.gather(sequences, place)), source
 
 
 def _starts(lengths):
@@ -327,7 +354,7 @@ def _starts(lengths):
     return np.cumsum(lengths, dtype=np.int64) - lengths
 
 
-def _ranges(starts, lengths):
+def ranges(starts, lengths):
     """The positions in all pieces, concatenated: integers `[N]`, `[N]` -> `[sum(lengths)]`."""
     before = np.repeat(starts - _starts(lengths), lengths)
     return before + np.arange(len(before))

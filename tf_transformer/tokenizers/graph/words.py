@@ -13,16 +13,19 @@ from tf_transformer.tokenizers.graph.texts import (
     CharacterMap,
     CharacterTable,
     Texts,
+    changes,
     characters_of,
+    following,
     function_for,
     literal,
+    numbers_of,
     previous,
     property_of_all,
     replaced,
     rows_of,
     selected,
     shared_pattern,
-    starts_where,
+    spread,
     unicode_tables,
     until_empty,
     words_at,
@@ -30,6 +33,7 @@ from tf_transformer.tokenizers.graph.texts import (
 from tf_transformer.tokenizers.tokenizer_file import UnsupportedPart
 
 _BLANK = ord(" ")
+_REMOVED = -1  # instead of a code point
 
 
 class Normalizer(tf.Module):
@@ -147,21 +151,17 @@ _NORMALIZERS = {
 }
 
 
-_REMOVED = -1
-
-
 def _put_in_order(texts):
     """Unicode's canonical ordering: sorts adjacent marks by their combining class."""
     codes, rows = texts.codes
     classes = _combining_classes().look_up(codes)
-    same_row = rows[1:] == rows[:-1]
-    is_out_of_order = (classes[1:] > 0) & (classes[1:] < classes[:-1]) & same_row
+    begins_row = changes(rows)
+    is_out_of_order = (classes > 0) & (classes < previous(classes)) & ~begins_row
 
     def put_in_order():
         # A run is a character and the marks after it; only the marks change order.
-        run = tf.cumsum(tf.cast(starts_where((classes[1:] == 0) | ~same_row, codes), tf.int64))
-        keys = run * 256 + tf.cast(classes, tf.int64)
-        return tf.argsort(keys, stable=True)
+        run = tf.cast(numbers_of((classes == 0) | begins_row), tf.int64)
+        return tf.argsort(run * 256 + tf.cast(classes, tf.int64), stable=True)
 
     order = tf.range(tf.size(codes))
     order = tf.cond(tf.reduce_any(is_out_of_order), put_in_order, lambda: order)
@@ -169,9 +169,8 @@ def _put_in_order(texts):
     if texts.source is not None:
         # As in the Rust package, the first of the sorted marks is where the first was before; those
         # that one character decomposes to, which the package calls added, share its place.
-        is_first = starts_where((texts.source[1:] != texts.source[:-1]) | ~same_row, codes)
-        number = tf.cumsum(tf.cast(tf.gather(is_first, order), tf.int32)) - 1
-        places = tf.gather(tf.where(is_first)[:, 0], number)
+        is_first = changes(texts.source) | begins_row
+        places = tf.gather(tf.where(is_first)[:, 0], numbers_of(tf.gather(is_first, order)))
     return texts.with_codes(tf.gather(codes, order), rows, places)
 
 
@@ -213,7 +212,7 @@ class Composition:
         """The old place of each character that is kept."""
         # As the Rust package counts: each takes the next places, as many as it and the marks that
         # joined it had; one without any shares that of the character before it.
-        is_first = starts_where((source[1:] != source[:-1]) | (rows[1:] != rows[:-1]), codes)
+        is_first = changes(source) | changes(rows)
         is_letter = kept & (_combining_classes().look_up(codes) == 0)
         letters = tf.concat([[0], tf.where(is_letter)[:, 0]], axis=0)
         letter = tf.gather(letters, tf.cumsum(tf.cast(is_letter, tf.int32)))  # that a mark joins
@@ -225,9 +224,9 @@ class Composition:
 
     def _compose(self, codes, rows, is_second):
         classes = _combining_classes().look_up(codes)
-        is_new_row = starts_where(rows[1:] != rows[:-1], codes)
-        place = tf.cast(tf.where(is_new_row | ((classes == 0) & ~is_second))[:, 0], tf.int32)
-        end = tf.concat([place[1:], [tf.size(codes)]], axis=0)
+        begins = changes(rows) | ((classes == 0) & ~is_second)
+        place = tf.cast(tf.where(begins)[:, 0], tf.int32)
+        end = following(place, tf.size(codes))
 
         def take_next(place, end, starter, starter_code, last, codes):  # of each span
             code, its_class = tf.gather(codes, place), tf.gather(classes, place)
@@ -300,14 +299,14 @@ def _words(rules, texts):
     """Split texts as GPT-2 or a successor does, into words that include the space before them."""
     codes, rows = texts.codes
     kinds = _kinds(rules.has_newlines).look_up(codes)
-    is_first = starts_where(rows[1:] != rows[:-1], codes)  # of its text
-    begins = is_first | starts_where(kinds[1:] != kinds[:-1], codes)
+    is_first = changes(rows)  # of its text
+    begins = is_first | changes(kinds)
     # R runs of characters of one kind: most words are a run, or a run that joins the one before it.
     starts = tf.cast(tf.where(begins)[:, 0], tf.int32)  # [R]
-    lengths = _next(starts, tf.size(codes)) - starts
+    lengths = following(starts, tf.size(codes)) - starts
     first, kind = tf.gather(is_first, starts), tf.gather(kinds, starts)
     before = tf.where(first, _NONE, previous(kind))
-    after = tf.where(_next(first, True), _NONE, _next(kind, _NONE))
+    after = tf.where(following(first, True), _NONE, following(kind, _NONE))
     follows_blank = ~first & tf.gather(previous(codes == _BLANK), starts)
     joins = follows_blank & _is_any(kind, rules.after_blank)
     joins |= (kind == _NEWLINE) & _is_any(before, (_OTHER, _SPACE))
@@ -317,11 +316,10 @@ def _words(rules, texts):
     # The last of several spaces is a word of its own or a prefix, the last of several symbols not.
     is_prefix = (kind == _SPACE) | (lengths == 1) & ~joins
     joins |= (kind == _LETTER) & _is_any(before, rules.prefixes) & previous(is_prefix)
-    run = rows_of(lengths)
+    run, place = spread(lengths)
     is_new = begins & ~tf.gather(joins, run)
-    is_new |= (kinds == _SPACE) & _next(begins & ~is_first & (kinds < _SPACE), False)
+    is_new |= (kinds == _SPACE) & following(begins & ~is_first & (kinds < _SPACE), False)
     if rules.most_digits:
-        place = tf.range(tf.size(codes)) - tf.gather(starts, run)
         is_new |= (kinds == _NUMBER) & (place % rules.most_digits == 0)
     is_new = _with_endings(is_new, codes, rows, rules.ignores_case)
     return words_at(codes, rows, is_new, texts.size)
@@ -360,11 +358,6 @@ def _is_any(values, choices):
     return tf.reduce_any(values[:, tf.newaxis] == tf.constant(choices, tf.int32), axis=1)
 
 
-def _next(values, last):
-    """The value after each; `last` if there is none."""
-    return tf.concat([values[1:], tf.fill(tf.shape(values[:1]), last)], axis=0)
-
-
 # A byte that never occurs in UTF-8 marks the ends of words.
 _CUT = b"\xff"
 
@@ -382,10 +375,9 @@ def build_pre_tokenizer(part, is_start_kept=False):
 def _pre_tokenizers_of(part):
     steps = [build_pre_tokenizer(inner) for inner in part["pretokenizers"]]
     # No step returns empty words, so this one, which splits nothing, is only needed alone.
-    steps = [step for step in steps if step is not _not_empty] or [_not_empty]
+    first, *others = [step for step in steps if step is not _not_empty] or [_not_empty]
 
     def split(texts):
-        first, *others = steps
         words = first(texts)
         for step in others:
             words = words.with_values(step(Texts.of(words.values, is_valid=True))).merge_dims(1, 2)
@@ -458,9 +450,8 @@ def _by_class(removed=None, isolated=None, run=None):
             tf.cast(table.look_up(codes), tf.bool) if table else tf.zeros_like(codes, tf.bool)
             for table in tables
         )
-        differs = (rows[1:] != rows[:-1]) | (is_run[1:] != is_run[:-1])
-        differs |= is_removed[:-1] | is_isolated[1:] | is_isolated[:-1]
-        is_new = starts_where(differs, codes)
+        is_new = changes(rows) | changes(is_run) | is_isolated
+        is_new |= previous(is_removed | is_isolated)
         return words_at(*selected(~is_removed, codes, rows, is_new), texts.size)
 
     return split
