@@ -96,28 +96,30 @@ def padded(rows, pad_id=0, multiple=8):
     return ids, mask
 
 
+def bert_inputs(rows, facts):
+    """The inputs of BERT for rows of ids without special tokens, by the facts in `litert.json`."""
+    most = facts["max_length"]
+    rows = [[facts["cls_id"], *ids[: most - 2], facts["sep_id"]] for ids in rows]
+    ids, mask = padded(rows, facts["pad_id"])
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": 0 * ids}
+    return {name: array[:, :most] for name, array in inputs.items()}
+
+
 class LiteBert(LiteModel):
     """A BERT model in LiteRT's format, with one function of texts."""
 
     def run(self, texts):
         """Run the model on N texts, in batches of similar length: float32 (N, ...)."""
-        facts = self.description
-        most = facts["max_length"]
-        rows = self.rows(texts, most - 2)
+        rows = self.rows(texts, self.description["max_length"] - 2)
         check(rows, "texts", "at least one text", "none")
-        rows = [[facts["cls_id"], *ids, facts["sep_id"]] for ids in rows]
-        order = sorted(range(len(rows)), key=lambda n: len(rows[n]))
-        results = [None] * len(rows)
+        order = np.argsort([len(ids) for ids in rows], kind="stable")
         [function] = self.functions.values()
+        results = []
         for start in range(0, len(rows), BATCH):
-            places = order[start : start + BATCH]
-            ids, mask = padded([rows[n] for n in places], facts["pad_id"])
-            inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": 0 * ids}
-            inputs = {name: array[:, :most] for name, array in inputs.items()}
+            inputs = bert_inputs([rows[n] for n in order[start : start + BATCH]], self.description)
             [found] = function(**inputs).values()
-            for n, row in zip(places, found, strict=True):
-                results[n] = row
-        return np.stack(results)
+            results.append(found)
+        return np.concatenate(results)[np.argsort(order)]
 
 
 class LiteClassifier(LiteBert):

@@ -53,8 +53,7 @@ class Limits:
 
     def __post_init__(self):
         for name, value in vars(self).items():
-            if not (value > 0 or (name == "wait" and value == 0)):
-                raise ArgumentError(name, "a positive number", value)
+            check(value > 0 or (name == "wait" and value == 0), name, "a positive number", value)
         expected = f"at least {self.most_texts}, the texts of a request"
         check(self.most_waiting >= self.most_texts, "most_waiting", expected, self.most_waiting)
 
@@ -326,9 +325,8 @@ def _options(task, limits, request):
     """The options of a request to /generate, for `stream_text`."""
     most = task.most_new_tokens(request.max_new_tokens, limits.most_new_tokens)
     seed = secrets.randbelow(2**31) if request.seed is None else request.seed
-    chance, languages = (
-        request.model_dump(include={*names}, exclude_none=True) for names in (_CHANCE, _LANGUAGES)
-    )
+    chance = request.model_dump(include={*_CHANCE}, exclude_none=True)
+    languages = request.model_dump(include={*_LANGUAGES}, exclude_none=True)
     if chance.get("temperature") == 0:  # the likeliest token
         chance = {"top_k": 1}
     return {"max_new_tokens": most, "stop": request.stop, "seed": seed, **chance, **languages}

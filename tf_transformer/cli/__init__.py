@@ -12,6 +12,7 @@ import traceback
 
 import tf_transformer
 from tf_transformer.cli import bert, exporting, inference, training
+from tf_transformer.cli.arguments import option
 from tf_transformer.errors import ArgumentError, MissingPackage, message_of_graph
 
 # In the order of `--help`.
@@ -42,14 +43,14 @@ _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}  # nothing is wrong
 # The options of arguments with another name; errors name the given ones, or else all that the
 # command has. Other options differ from their arguments only in hyphens.
 _OPTIONS = {
-    "folder": ("--output", "--resume"),
-    "target": ("--output",),
-    "source": ("--file",),
-    "path": ("--model",),
-    "model_or_folder": ("--model",),
-    "beam_size": ("--beam",),
-    "validation": ("--validation-file",),
-    "data": ("--corpus", "--source-file", "--tsv", "--prepared", "--text"),
+    "folder": ("output", "resume"),
+    "target": ("output",),
+    "source": ("file",),
+    "path": ("model",),
+    "model_or_folder": ("model",),
+    "beam_size": ("beam",),
+    "validation": ("validation_file",),
+    "data": ("corpus", "source_file", "tsv", "prepared", "text"),
 }
 
 
@@ -94,17 +95,16 @@ def _message(error, given):
 
 def _options(argument, given):
     """Return the command's options for the argument of an error, or the argument."""
-    options = []
+    names = []
     for name in argument.split(", "):
         if name in given and name not in _POSITIONAL:
-            options.append(f"--{name.replace('_', '-')}")
+            names.append(name)
             continue
-        others = {option: option[2:].replace("-", "_") for option in _OPTIONS.get(name, ())}
-        others = {option: given[other] for option, other in others.items() if other in given}
+        others = [other for other in _OPTIONS.get(name, ()) if other in given]
         if name in given or not others:
             return argument
-        options += [option for option, value in others.items() if value] or others
-    return ", ".join(options)
+        names += [other for other in others if given[other]] or others
+    return ", ".join(map(option, names))
 
 
 def _parser():

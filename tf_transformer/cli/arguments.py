@@ -105,7 +105,7 @@ def languages_of(options, has_languages):
     found = given(options, LANGUAGES)
     if found and not has_languages:
         raise ArgumentError(", ".join(map(option, found)), "a published translator", "another")
-    return {name: getattr(options, name) for name in found}
+    return found
 
 
 def lite_model(folder, kind):

@@ -150,35 +150,28 @@ def _finetune_on(options):
 
 def _export(options, data, settings, result):
     """Export the saved model, reloaded since variables of several replicas cannot be exported."""
-    from tf_transformer.models import bert
-
-    output, has_exits = Path(options.output), options.early_exit is not None
-    kind = bert.BertWithExits if has_exits else bert.BertForSequenceClassification
-    model = kind.from_pretrained(output / "model", unpad=True)
-    tokenizer = bert.read_tokenizer(output / "model")
-    exported, report = _exported(model, tokenizer, data, settings, options.early_exit)
-    exported.save(output / "saved_model")
-    write_result(output, result | report)
-
-
-def _exported(model, tokenizer, data, settings, early_exit):
-    """Return the classifier to save, and a report about its exits."""
     from tf_transformer.compression import choose_exit, exit_points
     from tf_transformer.export import EarlyExitClassifier, TextClassifier
+    from tf_transformer.models import bert
     from tf_transformer.training import text_batches
 
-    if early_exit is None:
-        return TextClassifier(model, tokenizer, settings.max_length), {}
-    points = exit_points(model, text_batches(tokenizer, data.validation, settings))
-    point = choose_exit(points, changed=early_exit / 100)
-    rule = {"patience": point.patience, "entropy": point.entropy}
-    exported = EarlyExitClassifier(model, tokenizer, settings.max_length, **rule)
-    report = point._asdict()
-    if data.test:
-        test = text_batches(tokenizer, data.test, settings)
-        [tested] = exit_points(model, test, [(point.patience, point.entropy)])
-        report |= {"test_accuracy": tested.accuracy, "test_layers": tested.layers}
-    return exported, {"early_exit": report}
+    output, length = Path(options.output), settings.max_length
+    if options.early_exit is None:
+        exported = TextClassifier.from_pretrained(output / "model", max_length=length)
+    else:
+        model = bert.BertWithExits.from_pretrained(output / "model", unpad=True)
+        tokenizer = bert.read_tokenizer(output / "model")
+        points = exit_points(model, text_batches(tokenizer, data.validation, settings))
+        point = choose_exit(points, changed=options.early_exit / 100)
+        rule = {"patience": point.patience, "entropy": point.entropy}
+        exported = EarlyExitClassifier(model, tokenizer, length, **rule)
+        result["early_exit"] = point._asdict()
+        if data.test:
+            test = text_batches(tokenizer, data.test, settings)
+            [tested] = exit_points(model, test, [(point.patience, point.entropy)])
+            result["early_exit"] |= {"test_accuracy": tested.accuracy, "test_layers": tested.layers}
+    exported.save(output / "saved_model")
+    write_result(output, result)
 
 
 def _data(options):
@@ -248,8 +241,7 @@ def add_train_pairs(commands):
     add = pairs.add_argument
     add("--model", metavar="FOLDER", required=True, help=_CHECKPOINT)
     add("--train", metavar="TSV", required=True, help="query, tab, document")
-    own = "pairs to score with (default: every tenth of --train)"
-    add("--validation", metavar="TSV", help=own)
+    add("--validation", metavar="TSV", help="pairs to score with (default: every tenth of --train)")
     add("--output", metavar="FOLDER", required=True)
     add("--temperature", type=float, default=0.05, help="of the scores (default: 0.05)")
     wrong = "number of wrong documents per query that the model finds before training"
@@ -352,18 +344,15 @@ def _add_encoder_arguments(parser):
     text = "a checkpoint with its vocabulary, or a SavedModel from TextEncoder, or the output of "
     text += "litert"
     add("--model", metavar="FOLDER", required=True, help=text)
-    text = (
-        "mean, cls, lasttoken, or pooler for BERT (default: the one in the folder; for BERT, mean)"
-    )
-    add("--pooling", help=text)
+    pooling = "mean, cls, lasttoken, or pooler for BERT (default: the one in the folder; for BERT, "
+    add("--pooling", help=f"{pooling}mean)")
     activation = "for checkpoints that do not name it: tanh (default) or linear (SimBERT)"
     add("--pooler-activation", help=activation)
 
 
 def _embed(options):
     """encode every line of standard input or of a file as a vector, into an .npy file"""
-    if options.vectors_dtype and not options.index:
-        raise ArgumentError("--vectors-dtype", "--index as well", "none")
+    check(options.index or not options.vectors_dtype, "--vectors-dtype", "--index as well", "none")
     if not options.index and options.output is None and sys.stdout.isatty():
         remedy = "An .npy file cannot go to a terminal."
         raise ArgumentError("--output", "a file, or > vectors.npy", remedy=remedy)

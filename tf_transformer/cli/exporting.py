@@ -79,14 +79,13 @@ def _export(options):
     from tf_transformer.training import TrainingRun
 
     exported = [folder for folder in options.folder if (Path(folder) / DESCRIPTION).is_file()]
-    alone = len(options.folder) == 1 and not exported
-    if options.output is None and not alone:
-        raise ArgumentError("--output", "a folder for the ensemble or the copy", "none")
+    is_one = len(options.folder) == 1
+    has_output = options.output is not None or (is_one and not exported)
+    check(has_output, "--output", "a folder for the ensemble or the copy", "none")
     path = Path(options.output or Path(*options.folder) / "saved_model")
     decoding = given(options, _DECODING)
-    if exported and len(options.folder) > 1:
-        got = f"{', '.join(exported)} among {len(options.folder)} folders"
-        raise ArgumentError("folder", "runs only, or one exported model", got)
+    got = f"{', '.join(exported)} among {len(options.folder)} folders"
+    check(is_one or not exported, "folder", "runs only, or one exported model", got)
     runs = [] if exported else [TrainingRun.open(folder) for folder in options.folder]
     check_replaceable(path, only_with=DESCRIPTION)  # before the translations, which take minutes
     if exported:
@@ -107,9 +106,8 @@ def _export_published(options):
     names = {} if made else _OF_DECODER
     others = [name for name in (*_DECODING, "weights_dtype") if name not in names]
     others += LANGUAGES if made else ()
-    if refused := given(options, others):
-        got = ", ".join(map(option, refused))
-        raise ArgumentError(got, "none with a published model", "some")
+    refused = ", ".join(map(option, given(options, others)))
+    check(not refused, refused, "none with a published model", "some")
     changes = {names[name]: value for name, value in given(options, names).items()}
     changes |= languages_of(options, has_languages=True)
     check_replaceable(options.output, only_with="saved_model.pb")
@@ -139,14 +137,13 @@ def _export_again(folder, path, weights_dtype, decoding):
     changes = {"decoding": after, "weights_dtype": weights_dtype}
     rounded = weights_dtype not in (dtype, "float32")
     if rounded or any(before.get(name) != after[name] for name in _RULES):
-        pairs = source.split().test
-        changes["scores"] = _scored(translator, pairs, source.target_language)
+        changes["scores"] = _scored(translator, source.split().test, source.target_language)
     save_translator(translator, path, {**description, **changes}, read_attention(folder))
 
 
 def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
     """Export the translator of a training run, or the ensemble of several, with its scores."""
-    from tf_transformer.export import Translator, save_translator
+    from tf_transformer.export import Translator, save_translator, translate_texts
     from tf_transformer.export.saving import calibration_batches, stored
     from tf_transformer.generation import Ensemble
     from tf_transformer.tokenizers import GraphTokenizer
@@ -178,7 +175,7 @@ def export_runs(runs, path, facts=None, weights_dtype="float32", **decoding):
         **(facts or {}),
     }
     sentence = sentences_to_show(run)[-1]
-    translation = translated(translator, sentence)
+    [translation] = translate_texts(translator, [sentence])
     attention = translation_attention(models[0], tokenizer, sentence, translation)
     save_translator(translator, path, description, attention_svg(*attention))
     return translator
@@ -195,14 +192,6 @@ def sentences_to_show(run):
     """Return three sentences, for the user's own data the shortest of the test split."""
     shortest = sorted({source for source, _ in run.split.test}, key=lambda text: (len(text), text))
     return SENTENCES.get(run.source.corpus, shortest[2::-1])
-
-
-def translated(translator, text):
-    """Translate one text greedily."""
-    from tf_transformer.export import translate_texts
-
-    [translation] = translate_texts(translator, [text])
-    return translation
 
 
 def _command(run):
@@ -248,8 +237,7 @@ def _compress(options):
     from tf_transformer.compression.recipes import Recipe
     from tf_transformer.export import compress
 
-    recipe = Recipe.read(options.recipe)
-    compress(recipe, options.output, verbose=1 if sys.stdout.isatty() else 2)
+    compress(Recipe.read(options.recipe), options.output, verbose=1 if sys.stdout.isatty() else 2)
     print(f"Table: {options.output}/README.md")
 
 
@@ -258,13 +246,10 @@ def add_litert(commands):
     add = add_command(commands, "litert", _litert).add_argument
     add("folder", help="a training run, the output of finetune, or a BERT checkpoint")
     add("--output", metavar="FOLDER", required=True)
-    add(
-        "--weights-dtype",
-        default="float32",
-        choices=("float32", "float16", "int8", "full int8"),
-        help="int8 rounds the operands of products, full int8 also values between products, with "
-        "ranges from examples (default: float32)",
-    )
+    text = "int8 rounds the operands of products, full int8 also values between products, with "
+    text += "ranges from examples (default: float32)"
+    dtypes = ("float32", "float16", "int8", "full int8")
+    add("--weights-dtype", default="float32", choices=dtypes, help=text)
     text = "texts, one per line, for the check and the ranges of full int8 (default: the training "
     text += "texts of a run; otherwise words of the vocabulary)"
     add("--examples", metavar="FILE", help=text)
@@ -319,8 +304,7 @@ def _of_bert(folder):
     longest, lowercase = read_text_settings(folder, model.config.max_length)
     if kinds[name] is classifier and result.is_file():
         longest = read_json(result)["settings"]["max_length"]
-    settings = {"max_length": longest, "lowercase": lowercase}
-    return model, read_tokenizer_file(folder), settings
+    return model, read_tokenizer_file(folder), {"max_length": longest, "lowercase": lowercase}
 
 
 def _lines(path):

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -103,14 +104,13 @@ def _translate(options):
     if options.output and options.n_best:
         raise ArgumentError("--n-best", "no --output, since it goes to standard output")
     sampling = sampling_options(options)
-    file = options.file
-    if file is not None:
-        check_plain_text(file, "--file")
+    if options.file is not None:
+        check_plain_text(options.file, "--file")
     lite = lite_model(options.model, "translator")
     if lite is not None:
         _translate_by_litert(lite, options)
         return
-    import_tensorflow(optimize_graphs=file is not None, share_operations=False)
+    import_tensorflow(optimize_graphs=options.file is not None, share_operations=False)
     if is_published(options.model):
         _translate_published(options, sampling)
         return
@@ -123,35 +123,36 @@ def _translate(options):
     translator = saved.load_translator(path)
     most = saved.read_description(path)["model"]["pe_input"] - 1  # one for the end token
     if options.output:
-        _translate_to_file(translator, file, options.output, most, **how)
+        _translate_to_file(translator, options.file, options.output, most, **how)
         return
+    _print_translations(translator, _texts(options, 1024), options.n_best, most, **how)
+
+
+def _texts(options, size):
+    """Yield lists of texts: the arguments, `size` lines of the file, or each line of the input."""
     if options.text:
-        _print_translations(translator, [options.text], options.n_best, most, **how)
+        yield options.text
         return
-    with _lines(file) as lines:
-        chunks = _chunks(lines, 1024 if file else 1)
-        _print_translations(translator, chunks, options.n_best, most, **how)
-
-
-def _lines(file):
     # As bytes: a line that is not UTF-8 must not stop the others.
-    return open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer)
+    stream = contextlib.nullcontext(sys.stdin.buffer)
+    with open(options.file, "rb") if options.file else stream as raw:
+        lines = (text_of_line(line, first=number == 0) for number, line in enumerate(raw))
+        while texts := list(itertools.islice(lines, size if options.file else 1)):
+            yield texts
 
 
 def _translate_published(options, sampling):
     """Translate by a published model's own settings, 32 lines of a file at a time."""
-    if options.beam or options.n_best or options.output:
-        expected = "an exported translator for --beam, --n-best and --output"
-        got = f"a published one, which decodes as its generation_config.json says: {options.model}"
-        raise ArgumentError("--model", expected, got)
+    expected = "an exported translator for --beam, --n-best and --output"
+    got = f"a published one, which decodes as its generation_config.json says: {options.model}"
+    check(not (options.beam or options.n_best or options.output), "--model", expected, got)
     model, chance = text_generator(options), dict(sampling or {})
     seed, done = chance.pop("seed", 0), 0
     translate = model.generate if sampling is None else model.sample
-    with contextlib.nullcontext() if options.text else _lines(options.file) as lines:
-        for texts in [options.text] if options.text else _chunks(lines, 32 if options.file else 1):
-            for text in translate(texts, seed + done, **chance).numpy():
-                print(one_line(text.decode()), flush=True)
-            done += len(texts)
+    for texts in _texts(options, 32):
+        for text in translate(texts, seed + done, **chance).numpy():
+            print(one_line(text.decode()), flush=True)
+        done += len(texts)
 
 
 def _print_translations(translator, chunks, n_best, most, *, beam=False, sample=None):
@@ -203,23 +204,9 @@ def _translate_by_litert(lite, options):
         expected = "a SavedModel for --beam, --n-best, --sample and --output"
         got = f"the output of litert, which decodes greedily: {options.model}"
         raise ArgumentError("--model", expected, got)
-    if options.text:
-        print("\n".join(map(one_line, lite.translate(options.text))))
-        return
-    with _lines(options.file) as lines:
-        for chunk in _chunks(lines, 1):
-            print(one_line(*lite.translate(chunk)), flush=True)
-
-
-def _chunks(lines, size):
-    chunk = []
-    for number, line in enumerate(lines):
-        chunk.append(text_of_line(line, first=number == 0))
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+    for texts in _texts(options, 1):
+        for translation in lite.translate(texts):
+            print(one_line(translation), flush=True)
 
 
 def add_generate(commands):
@@ -314,8 +301,9 @@ def text_generator(options, **changes):
         expected = "a folder with a published model or what `export` made of it"
         raise MissingFileError("--model", expected, folder)
     model = load_saved_model(folder)
-    if not hasattr(model, "generate"):
-        raise ArgumentError("--model", "a text generator", f"another SavedModel, {folder}")
+    check(
+        hasattr(model, "generate"), "--model", "a text generator", f"another SavedModel, {folder}"
+    )
     check(not changes, "--beam", "a published model", f"an exported one, {folder}")
     return model
 
@@ -329,8 +317,7 @@ def add_info(commands):
 
 def _info(options):
     """describe a model: data, sizes, scores; or the parameters of a BERT"""
-    if options.name is not None and options.model is not None:
-        raise ArgumentError("name, --model", "one of them", "both")
+    check(options.name is None or options.model is None, "name, --model", "one of them", "both")
     folder = options.model
     if options.name is not None:
         marks = ("run.json", "translator.json")

@@ -21,7 +21,7 @@ from tf_transformer.cli.arguments import (
     show_progress,
     start_training,
 )
-from tf_transformer.cli.exporting import export_runs, sentences_to_show, translated
+from tf_transformer.cli.exporting import export_runs, sentences_to_show
 from tf_transformer.errors import ArgumentError, check
 
 _DOCUMENTS = (
@@ -43,12 +43,9 @@ def add_run_arguments(parser, presets, folder, architectures=None):
     text += "mixed_float16, for GPUs without bfloat16"
     add("--precision", help=text)
     if architectures:
-        add(
-            "--architecture",
-            metavar="FILE|NAME",
-            help="parts of the model: a JSON file of Architecture.to_json(), or a published model "
-            f"with its sizes: {architectures}",
-        )
+        text = "parts of the model: a JSON file of Architecture.to_json(), or a published model "
+        text += f"with its sizes: {architectures}"
+        add("--architecture", metavar="FILE|NAME", help=text)
     add("--output", metavar="FOLDER", help=f"default: {folder}")
     add("--resume", metavar="FOLDER", help="resume a run that was stopped, with its settings")
     add_device_arguments(parser)
@@ -61,10 +58,9 @@ def train_run(options, kind, new_run):
         for name, value in vars(options).items()
         if value is not None and value is not False and name not in _OF_A_PROCESS
     ]
-    if options.resume and settings:
-        expected = "no setting with --resume, whose run has its own"
-        remedy = "Leave it out, or start a new run."
-        raise ArgumentError(", ".join(settings), expected, remedy=remedy)
+    expected = "no setting with --resume, whose run has its own"
+    remedy = "Leave it out, or start a new run."
+    check(not (options.resume and settings), ", ".join(settings), expected, remedy=remedy)
     scope = start_training(options)
     import keras
 
@@ -155,10 +151,12 @@ def _train(options):
     run, _ = train_run(options, "TrainingRun", _new_translator)
     if run is None:
         return
+    from tf_transformer.export import translate_texts
+
     translator = export_runs([run], run.folder / "saved_model")
     print()
     for sentence in sentences_to_show(run):
-        print(f"{sentence}\t{translated(translator, sentence)}")
+        print(sentence, *translate_texts(translator, [sentence]), sep="\t")
     print(f"\nModel: {run.folder / 'saved_model'}")
 
 
@@ -190,8 +188,7 @@ def add_prepare(commands):
     prepare = add_command(commands, "prepare", _prepare)
     add_pair_arguments(prepare, "none", "sentences")
     add = prepare.add_argument
-    own = "your own validation set, as in train"
-    add("--validation-file", nargs="+", metavar="FILE", help=own)
+    add("--validation-file", nargs="+", metavar="FILE", help="your own validation set, as in train")
     add("--subword", default="bpe", help="bpe, wordpiece or unigram (default: bpe)")
     add("--vocab-size", type=int, default=8000, help="of both languages (default: 8000)")
     add("--workers", type=int, help="number of processes (default: one per core)")
@@ -205,7 +202,7 @@ def _prepare(options):
     check(source is not None, "--corpus, --source-file, --tsv", "one of them", "none")
     settings = {"workers": len(os.sched_getaffinity(0))}
     settings |= given(options, ("subword", "vocab_size", "workers"))
-    settings |= {"validation": _validation_source(options), "progress": _Progress()}
+    settings |= {"validation": _validation_source(options), "progress": _progress()}
     try:
         data.prepare_pairs(source, options.output, **settings)
     except KeyboardInterrupt:
@@ -220,21 +217,20 @@ def _prepare(options):
     )
 
 
-class _Progress:
-    """Shows the progress and the remaining time on a terminal."""
+def _progress():
+    """Return a function that shows the progress and the remaining time on a terminal."""
+    starts = {}  # of each task, the time and the number of parts
 
-    def __init__(self):
-        self.what, self.start, self.begun = None, 0.0, 0
-
-    def __call__(self, what, done, total):
+    def show(what, done, total):
         now = time.monotonic()
-        if what != self.what:
-            self.what, self.start, self.begun = what, now, done
+        start, begun = starts.setdefault(what, (now, done))
         left = ""
-        if self.begun < done < total:
-            seconds = (now - self.start) / (done - self.begun) * (total - done)
+        if begun < done < total:
+            seconds = (now - start) / (done - begun) * (total - done)
             left = f", {seconds / 60:.0f} min left"
         show_progress(f"\x1b[K{what}: {done:,} of {total:,} parts{left}", done == total)
+
+    return show
 
 
 def add_language_model(commands):

@@ -11,11 +11,11 @@ import threading
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 
 _log = logging.getLogger("tf_transformer")
 # The arguments of `BucketedFunction.warm_up`.
-_SIZES = tuple(tf.TensorSpec((), tf.int32, name=name) for name in ("rows", "length"))
+SIZES = tuple(tf.TensorSpec((), tf.int32, name=name) for name in ("rows", "length"))
 SMALL_ROWS = (1, 2, 4, 8)
 # Relative to the largest output: padding changes the last bits, a missing mask much more.
 _TOLERANCE = 0.02
@@ -54,7 +54,7 @@ class BucketedFunction(tf.Module):
         # 0 or 1 for each bucket, not bool: a GPU cannot gather bools from a variable.
         self._new = tf.fill((len(rows), len(lengths)), tf.constant(at_once, tf.int64))
         self._ready = tf.Variable(self._new, trainable=False, name="ready")
-        self.warm_up = traced(self.warm_up, *_SIZES)
+        self.warm_up = traced(self.warm_up, *SIZES)
 
     def __call__(self, inputs, *settings):
         """Compute the function in a graph: nest (B, T) and scalars -> nest (B, ...)."""
@@ -78,12 +78,10 @@ class BucketedFunction(tf.Module):
         shape, most = tf.stack([rows, length]), [self._rows[-1], self._lengths[-1]]
         message = f"rows, length: expected at least 1, at most {most[0]} and {most[1]}, got"
         tf.debugging.Assert(tf.reduce_all((shape >= 1) & (shape <= most)), [message, shape])
-        settings = _ones(self._settings, ())
-        outputs = self._compiled(self.pad(_ones(self._specs, shape)), *settings)
+        outputs = self._compiled(self.pad(_ones(self._specs, shape)), *_ones(self._settings, ()))
         # Uses the results, since TensorFlow would prune a call without side effects.
         size = tf.size(tf.nest.flatten(outputs)[0], tf.int64)
-        bucket = self._bucket(rows, length)
-        ready = self._ready.scatter_nd_update([bucket], [tf.sign(size + 1)])
+        ready = self._ready.scatter_nd_update([self._bucket(rows, length)], [tf.sign(size + 1)])
         return tf.math.count_nonzero(ready, dtype=tf.int32)
 
     @property
@@ -121,9 +119,9 @@ def _ones(specs, shape):
     return tf.nest.map_structure(lambda spec: tf.ones(shape, spec.dtype), specs)
 
 
-def warm_up_signature(warm_up):
-    """Turn `BucketedFunction.warm_up` into a signature of a SavedModel."""
-    return traced(lambda rows, length: {"programs": warm_up(rows, length)}, *_SIZES)
+def signature(output, function, *specs):
+    """Turn a function into a signature of a SavedModel, with a name for its output."""
+    return traced(lambda *inputs: {output: function(*inputs)}, *specs)
 
 
 def warm_up_texts(longest):
@@ -212,10 +210,9 @@ class CompiledFunction:
         inputs = tf.nest.map_structure(
             lambda spec, x: tf.convert_to_tensor(x, spec.dtype), self._specs, inputs
         )
-        shapes = {tuple(x.shape) for x in tf.nest.flatten(inputs)}
-        if len(shapes) > 1 or len(next(iter(shapes))) != 2:
-            raise ArgumentError("inputs", "tensors of one shape (batch, length)", sorted(shapes))
-        [shape] = shapes
+        shape, *others = sorted({tuple(x.shape) for x in tf.nest.flatten(inputs)})
+        is_one = len(shape) == 2 and not others
+        check(is_one, "inputs", "tensors of one shape (batch, length)", [shape, *others])
         if not self._has_logged and any(np.greater(shape, self._largest)):
             self._has_logged = True
             excess = f"{shape} exceeds the largest bucket, {self._largest}"

@@ -14,7 +14,7 @@ from tensorflow.python.saved_model.fingerprinting_utils import write_fingerprint
 from tf_transformer.compression.quantization import quantized
 from tf_transformer.data import BucketedBatches
 from tf_transformer.data.files import replacing
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.export.compile_for import as_new
 from tf_transformer.functional.attention.plan import without_cudnn
 from tf_transformer.generation import Ensemble
@@ -48,18 +48,14 @@ def write_warm_up_requests(folder, batches):
     """Write requests to `serving_default`, a TFRecord of `tensorflow.serving.PredictionLog`."""
     file = Path(folder) / REQUESTS
     file.parent.mkdir(exist_ok=True)
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        for batch in batches:
-            writer.write(_prediction_log(batch))
-
-
-def _prediction_log(texts):
-    # By hand, since its classes need another package; all of its fields are bytes.
+    # By hand, since the classes need another package; all fields are bytes.
     # Numbers: tensorflow_serving/apis/{prediction_log,predict,model}.proto
-    tensor = tf.make_tensor_proto([text.encode("utf-8") for text in texts])
-    entry = _field(1, b"text") + _field(2, tensor.SerializeToString())
-    request = _field(1, _field(3, b"serving_default")) + _field(2, entry)
-    return _field(6, _field(1, request))
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for texts in batches:
+            tensor = tf.make_tensor_proto([text.encode("utf-8") for text in texts])
+            entry = _field(1, b"text") + _field(2, tensor.SerializeToString())
+            request = _field(1, _field(3, b"serving_default")) + _field(2, entry)
+            writer.write(_field(6, _field(1, request)))
 
 
 def _field(number, content):
@@ -123,10 +119,9 @@ def freeze(function, *specs):
         >>> frozen(tf.ones((5, 2))).shape.as_list()
         [5, 3]
     """
+    expected = "a tf.TensorSpec(shape, dtype) for each argument"
     for spec in specs:
-        if not isinstance(spec, tf.TensorSpec):
-            expected = "a tf.TensorSpec(shape, dtype) for each argument"
-            raise ArgumentError("specs", expected, f"{spec!r}")
+        check(isinstance(spec, tf.TensorSpec), "specs", expected, f"{spec!r}")
     traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     frozen = convert_variables_to_constants_v2(traced, lower_control_flow=False)
     # Captures other than variables, such as a vocabulary's table, stay inputs.
@@ -161,10 +156,9 @@ def stablehlo(function, *specs):
         >>> "stablehlo.add" in text and "tensor<2x3xf32>" in text
         True
     """
+    expected = "a fully known shape, since XLA compiles for one shape"
     for i, spec in enumerate(specs):
-        if not spec.shape.is_fully_defined():
-            expected = "a fully known shape, since XLA compiles for one shape"
-            raise ArgumentError(f"specs[{i}]", expected, spec.shape)
+        check(spec.shape.is_fully_defined(), f"specs[{i}]", expected, spec.shape)
     # Default arguments would count as inputs without a shape.
     compiled = tf.function(lambda *args: function(*args), jit_compile=True, autograph=False)
     with without_cudnn():
@@ -261,8 +255,7 @@ class _InFloat32(tf.saved_model.experimental.TrackableResource):
     def __init__(self, weight, dtype):
         super().__init__()
         value = tf.convert_to_tensor(weight)
-        if value.dtype != tf.float32:
-            raise ArgumentError("model", "float32", f"{value.dtype.name} in {weight.path}")
+        check(value.dtype == tf.float32, "model", "float32", f"{value.dtype.name} in {weight.path}")
         rounded = tf.cast(value, dtype)
         if not tf.reduce_all(tf.math.is_finite(rounded)):
             largest = f"its largest absolute value is {float(tf.reduce_max(tf.abs(value))):g}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.export.compile_for import traced
 from tf_transformer.export.saving import TEXTS
 from tf_transformer.export.text_models import MaskFiller, TextClassifier, TextEncoder, TextModel
@@ -74,9 +74,8 @@ class QuestionAnswerer(_SpanModel):
         >>> _ = Path("vocab.txt").write_text("[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb")
         >>> model = BertForQuestionAnswering(BertConfig(7, 8, 1, 2, 9))
         >>> model.build()
-        >>> found = QuestionAnswerer(model, read_tokenizer(".")).answer(["a"], ["b b a"])
-        >>> sorted(found), found["answer"].shape.as_list()
-        (['answer', 'end', 'score', 'start'], [1])
+        >>> sorted(QuestionAnswerer(model, read_tokenizer(".")).answer(["a"], ["b b a"]))
+        ['answer', 'end', 'score', 'start']
     """
 
     head, longest = BertForQuestionAnswering, _LONGEST_WINDOW
@@ -97,9 +96,8 @@ class QuestionAnswerer(_SpanModel):
         super().__init__(model, tokenizer, max_length, jit_compile)
         max_length = self._max_length
         numbers = [number for number, _ in special_frame(tokenizer, 2)]
-        if numbers[0] is None:
-            expected = "one that adds a special token before the question, such as [CLS]"
-            raise ArgumentError("tokenizer", expected, "another")
+        expected = "one that adds a special token before the question, such as [CLS]"
+        check(numbers[0] is not None, "tokenizer", expected, "another")
         self._num_special = len(numbers) - 2
         self._before_context = len(numbers) - numbers[::-1].index(None) - 2  # special tokens
         self._stride = min(_LONGEST_OVERLAP, max_length // 2) if stride is None else stride
@@ -111,8 +109,7 @@ class QuestionAnswerer(_SpanModel):
             raise ArgumentError("max_answer_length", "an integer of at least 1", max_answer_length)
         self._max_answer_length, self._null_answers = max_answer_length, null_answers
         self._align_to_words = align_to_words
-        names = ("question", "context")
-        specs = [tf.TensorSpec((None,), tf.string, name=name) for name in names]
+        specs = [tf.TensorSpec((None,), tf.string, name=name) for name in ("question", "context")]
         self.answers = traced(self.answers, *specs, tf.TensorSpec((), tf.int32, name="top_k"))
         self.answer = traced(self.answer, *specs)
 
@@ -144,11 +141,9 @@ class QuestionAnswerer(_SpanModel):
         outputs = self._call(pad_segments(self.tokenizer, [questions, windows]))
         inside = tf.sequence_mask(end - begin)  # (W, L)
         first = self._before_context + tf.cast(questions.row_lengths(), tf.int32)
-        start_scores, end_scores = (
-            _probabilities(outputs[name], inside, first) for name in ("start_logits", "end_logits")
-        )
-        scores = start_scores[:, 1:], end_scores[:, 1:]
-        score, first, last = self._candidates(*scores, top_k)  # (W, K)
+        start_scores = _probabilities(outputs["start_logits"], inside, first)
+        end_scores = _probabilities(outputs["end_logits"], inside, first)
+        score, first, last = self._candidates(start_scores[:, 1:], end_scores[:, 1:], top_k)
         begin, end = begin[:, tf.newaxis], end[:, tf.newaxis]
         first, last = (tf.minimum(begin + place, end - 1) for place in (first, last))
         if self._align_to_words:
@@ -196,14 +191,11 @@ class QuestionAnswerer(_SpanModel):
         scores = tf.reshape(start[:, :, tf.newaxis] * ends, [tf.shape(start)[0], size * longest])
         # As in transformers: some become equal as whole words.
         count = 2 * top_k + 10 if self._align_to_words else top_k
-        count = tf.minimum(count, size * longest)
-        score, place = tf.math.top_k(scores, count)
+        score, place = tf.math.top_k(scores, tf.minimum(count, size * longest))
         return score, place // longest, place // longest + place % longest
 
     def signatures(self):
-        """`serving_default`: `question`, `context` -> `answer`, `start`, `end`, `score`; `answers`,
-        with `top_k` as well.
-        """
+        """`serving_default`: `question`, `context` -> as `answer`; `answers`, with `top_k`."""
         return {"serving_default": self.answer, "answers": self.answers}
 
 
@@ -226,9 +218,8 @@ def _aligned(words, first, last, begin, end):
 
 
 def _best(context, row, start, end, score, null, top_k):
-    """The likeliest answers for each context (B,) of candidates (N,), and of "" with the score
-    `null` (B,): each (B, top_k). Equal texts add up; of equal scores, the first is the better.
-    """
+    """The likeliest of candidates (N,) and of "", with the score `null` (B,): each (B, top_k)."""
+    # Equal texts add up; of equal scores, the first is the better.
     texts = _parts(context, row, start, end)
     keys = tf.strings.join([tf.strings.as_string(row), tf.strings.lower(texts, "utf-8")], " ")
     distinct, number = tf.unique(keys)
@@ -244,14 +235,14 @@ def _best(context, row, start, end, score, null, top_k):
         return x.to_tensor(shape=shape)
 
     scores, place = tf.math.top_k(of_contexts(total, null), top_k)
-    found = {"answer": texts, "start": start, "end": end}
-    found = {name: tf.gather(x, first) for name, x in found.items()}
-    nothing = {name: tf.zeros_like(null, x.dtype) for name, x in found.items()}
-    found = {name: of_contexts(x, nothing[name]) for name, x in found.items()}
-    found = {name: tf.gather(x, place, batch_dims=1) for name, x in found.items()}
-    # What has no probability is no answer.
-    found = {name: tf.where(scores > 0, x, tf.zeros_like(x)) for name, x in found.items()}
-    return {**found, "score": scores}
+
+    def of_best(x):
+        """Values of the likeliest answers; what has no probability is none."""
+        x = of_contexts(tf.gather(x, first), tf.zeros_like(null, x.dtype))
+        x = tf.gather(x, place, batch_dims=1)
+        return tf.where(scores > 0, x, tf.zeros_like(x))
+
+    return {"answer": of_best(texts), "start": of_best(start), "end": of_best(end), "score": scores}
 
 
 class TokenClassifier(_SpanModel):

@@ -11,7 +11,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check, check_choice
-from tf_transformer.export.compile_for import traced
+from tf_transformer.export.compile_for import signature, traced
 from tf_transformer.export.saving import CHANCE, SEED, TEXTS, save_module
 from tf_transformer.functional.tensors import asserted, check_range
 from tf_transformer.generation.beam_search import drawing
@@ -53,9 +53,8 @@ class TextGenerator(tf.Module):
     continuation is the decoded text without the decoded prompt, special tokens and the end token,
     as in the pipeline of transformers. A text that is longer than the model can read is an error.
 
-    Stop strings end a text like an end token: as soon as what cannot change any more of the new
-    text contains one, and it is cut before the one that ends first. The result is that of the same
-    call without them, cut there.
+    Stop strings end a text like an end token, as soon as the new text is sure to contain one. The
+    result is that of the same call without them, cut before the one that ends first.
 
     Args:
         model: built `LanguageModel` or `Transformer`; ids without a token are never chosen.
@@ -132,7 +131,7 @@ class TextGenerator(tf.Module):
         options = {"end_id": ends, "step": self._model_step, "pad_id": _NONE}
         self._plain = functools.partial(generate, model, **options, **least, **settings)
         self._own = functools.partial(self._plain, beams=beams, sampling=sampling)
-        self._own_choice = functools.partial(_choice, sampling)
+        self._own_step = functools.partial(self._extended, sampling=sampling)
         # A variable: a SavedModel does not restore other attributes.
         described = {"beams": beams, "sampling": sampling, "stop": self._stop}
         described |= {"max_length": self._max_length, "max_new_tokens": self._max_new_tokens}
@@ -256,23 +255,20 @@ class TextGenerator(tf.Module):
         as far as no further token changes it, or all of it if it is done; `ended`, bool (), whether
         it is done by an end token or a stop string, not by its limit.
         """
-        return self._extended(state, stop, *self._own_choice(seed))
+        return self._own_step(state, stop, seed)
 
     def sample_step(self, state, seed=0, temperature=1.0, top_k=ALL, top_p=1.0, stop=()):
         """Add a token to a text by `sample_decode`, see `step`."""
         chance = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-        return self._extended(state, stop, *_choice(chance, seed))
+        return self._extended(state, stop, seed, chance)
 
     def signatures(self):
         """`serving_default`: `text` -> `continuation`; `generate` and `sample` with all inputs."""
-
-        def signature(function, *specs):
-            return traced(lambda *inputs: {"continuation": function(*inputs)}, *specs)
-
+        continuation = functools.partial(signature, "continuation")
         return {
-            "serving_default": signature(self.generate, TEXTS),
-            "generate": signature(self.generate, TEXTS, SEED, *self._specs),
-            "sample": signature(self.sample, TEXTS, SEED, *CHANCE, *self._specs),
+            "serving_default": continuation(self.generate, TEXTS),
+            "generate": continuation(self.generate, TEXTS, SEED, *self._specs),
+            "sample": continuation(self.sample, TEXTS, SEED, *CHANCE, *self._specs),
         }
 
     def save(self, path):
@@ -353,8 +349,7 @@ class TextGenerator(tf.Module):
         (inputs, prompt, first), stop = self._read(text, *languages), self._all_stops(stop)
         chance |= first
         if has_beams:
-            is_empty = tf.equal(tf.size(stop), 0)
-            stop = asserted(stop, is_empty, "stop", "none with beams", "some")
+            stop = asserted(stop, tf.equal(tf.size(stop), 0), "stop", "none with beams", "some")
         else:
             chance["is_complete"] = self._is_complete(stop)
         ids = function(inputs, max_new_tokens=self._new_tokens(prompt, max_new_tokens), **chance)
@@ -362,10 +357,10 @@ class TextGenerator(tf.Module):
         rows = self._without_end(ids, counts)
         return cut_at_stop(self._after(self.tokenizer.decode, rows, prompt), stop)[0]
 
-    def _extended(self, state, stop, choose, candidates):
+    def _extended(self, state, stop, seed, sampling):
         (model, sentences), stop = state, self._all_stops(stop)
-        options = choose, candidates, self._model_step, self._rules
-        extend = extension(*options, self._is_complete(stop))
+        choice = (likeliest, 1) if sampling is None else drawing(1, seed, **sampling)
+        extend = extension(*choice, self._model_step, self._rules, self._is_complete(stop))
         # At first all of the prompt.
         begin, last = model["position"], sentences["prompt_lengths"][0]
         end, room = tf.maximum(begin, last) + 1, tf.shape(model["lineage"])[2]
@@ -406,11 +401,6 @@ class TextGenerator(tf.Module):
         size, start = (tf.strings.length(x, unit="UTF8_CHAR") for x in (text, before))
         start = tf.minimum(start, size)
         return tf.strings.substr(text, start, size - start, unit="UTF8_CHAR")
-
-
-def _choice(sampling, seed):
-    """How one text's tokens are chosen, and from how many candidates."""
-    return (likeliest, 1) if sampling is None else drawing(1, seed, **sampling)
 
 
 def checked_stop(stop):

@@ -11,11 +11,12 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check
 from tf_transformer.export.compile_for import (
+    SIZES,
     SMALL_ROWS,
     BucketedFunction,
     bucket_lengths,
+    signature,
     traced,
-    warm_up_signature,
     warm_up_texts,
 )
 from tf_transformer.export.saving import TEXTS, save_module
@@ -35,11 +36,7 @@ from tf_transformer.models.bert.checkpoints.config_files import (
 )
 from tf_transformer.models.bert.exits import check_thresholds
 from tf_transformer.models.bert.heads import answers_of
-from tf_transformer.models.bert.text_inputs import (
-    framed_inputs,
-    read_tokenizer,
-    text_inputs,
-)
+from tf_transformer.models.bert.text_inputs import framed_inputs, read_tokenizer, text_inputs
 from tf_transformer.models.hugging_face.folders import (
     FAMILIES,
     load,
@@ -63,14 +60,13 @@ class TextModel(tf.Module):
     ):
         super().__init__(name=type(self).__name__.lower())
         config = getattr(model, "config", None)
-        if config is None:
-            expected = "a model of tf_transformer.bert, or a PooledModel"
-            raise ArgumentError("model", expected, type(model).__name__)
+        expected = "a model of tf_transformer.bert, or a PooledModel"
+        check(config is not None, "model", expected, type(model).__name__)
         check_vocabulary(model, tokenizer)
         self._max_length = config.max_length if max_length is None else max_length
-        if self._max_length not in range(1, config.max_length + 1):
-            expected = f"at most {config.max_length} (max_position_embeddings), from 1"
-            raise ArgumentError("max_length", expected, max_length)
+        expected = f"at most {config.max_length} (max_position_embeddings), from 1"
+        in_range = self._max_length in range(1, config.max_length + 1)
+        check(in_range, "max_length", expected, max_length)
         self.tokenizer = tokenizer
         # Not the model: the weights of a Keras model tracked here would be saved twice.
         self.weights = [weight.value for weight in model.weights]
@@ -108,7 +104,7 @@ class TextModel(tf.Module):
         """Write a SavedModel with the signatures, `warm_up` and, if texts are all that it takes,
         data for TensorFlow Serving, in place of one; FileExistsError for other content.
         """
-        signatures = {**self.signatures(), "warm_up": warm_up_signature(self.warm_up)}
+        signatures = {**self.signatures(), "warm_up": signature("programs", self.warm_up, *SIZES)}
         texts = warm_up_texts(self._max_length) if self.takes_any_text else ()
         save_module(self, path, signatures, texts)
 
@@ -127,9 +123,9 @@ class TextEncoder(TextModel):
         max_length: int, maximum number of tokens; None for all positions of the model.
         lowercase: bool, whether to lowercase texts before tokenization.
         jit_compile: bool, or None for True where TensorFlow sees a GPU or TPU. False uses XLA only
-            for small batches that `warm_up` compiled. True compiles the model for each bucket at
-            its first batch, for seconds: B is padded to a power of two, T to 8, 16, 32 and so on.
-            What it gains is in benchmarks/bert/NOTES.md.
+            for small batches that `warm_up` compiled. True takes seconds to compile each bucket at
+            its first batch: B is padded to a power of two, T to 8, 16, 32 and so on
+            (benchmarks/bert/NOTES.md).
 
     Raises:
         ValueError: If the tokenizer has more tokens than the model, or `max_length` exceeds the
@@ -169,8 +165,7 @@ class TextEncoder(TextModel):
             UserWarning: If the model expects a prompt before each text, which is not added.
         """
         if published_type(path) in FAMILIES:
-            own = {"pooling", "normalize", "ignored_fields"}
-            if others := sorted(changes.keys() - own):
+            if others := sorted(changes.keys() - {"pooling", "normalize", "ignored_fields"}):
                 given = {name: changes[name] for name in others}
                 raise ArgumentError(", ".join(others), "none for a decoder or T5", given)
             model = load_sentence_encoder(path, **changes)
@@ -187,23 +182,20 @@ class TextEncoder(TextModel):
 
     def signatures(self):
         """`serving_default`: `text` -> `vector`."""
-        return {"serving_default": traced(lambda text: {"vector": self.encode(text)}, TEXTS)}
+        return {"serving_default": signature("vector", self.encode, TEXTS)}
 
 
 def read_text_settings(folder, most):
-    """Read a sentence-transformers model's maximum length, None for `most`, and whether it
-    lowercases texts.
-    """
+    """The maximum length of sentence-transformers, None for `most`, and whether it lowercases."""
     folder = Path(folder)
     settings = folder / "sentence_bert_config.json"
     content = read_json(settings) if settings.is_file() else {}
     check_fields(content, SENTENCE_BERT, settings)
     longest, lowercase = content.get("max_seq_length"), content.get("do_lower_case") or False
-    if longest is not None and (type(longest) is not int or longest < 3):
-        expected = f"an integer of at least 3 in {settings}"
-        raise ArgumentError("max_seq_length", expected, f"{longest!r}")
-    if not isinstance(lowercase, bool):
-        raise ArgumentError("do_lower_case", f"true or false in {settings}", f"{lowercase!r}")
+    is_length = longest is None or (type(longest) is int and longest >= 3)
+    check(is_length, "max_seq_length", f"an integer of at least 3 in {settings}", f"{longest!r}")
+    expected = f"true or false in {settings}"
+    check(isinstance(lowercase, bool), "do_lower_case", expected, f"{lowercase!r}")
     file = folder / "tokenizer_config.json"
     if longest is None and settings.is_file() and file.is_file():  # the tokenizer's by default
         longest = read_json(file).get("model_max_length")
@@ -215,9 +207,8 @@ def read_text_settings(folder, most):
 
 def _warn_of_prompt(path):
     settings = read_json(path) if path.is_file() else {}
-    name = settings.get("default_prompt_name")
+    name, prompts = settings.get("default_prompt_name"), settings.get("prompts")
     if name is not None:
-        prompts = settings.get("prompts")
         named = isinstance(prompts, dict) and isinstance(name, str)
         message = f"{path}: this model expects the prompt {prompts.get(name) if named else None!r}"
         message += " before each text, which is not added automatically. Put it before your texts."

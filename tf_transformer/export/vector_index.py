@@ -46,14 +46,10 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
     lines = iter(lines)
     while part := list(itertools.islice(lines, lines_at_once)):
         order = np.argsort([len(line) for line in part], kind="stable")
-        vectors = None
+        vectors = []
         for start in range(0, len(part), batch_size):
-            rows = order[start : start + batch_size]
-            batch = np.asarray(encode([part[row] for row in rows]))
-            if vectors is None:
-                vectors = np.empty((len(part), batch.shape[1]), np.float32)
-            vectors[rows] = batch
-        yield vectors
+            vectors.append(encode([part[row] for row in order[start : start + batch_size]]))
+        yield np.concatenate(vectors).astype(np.float32)[np.argsort(order)]
 
 
 def write_vectors(stream, parts, width, dtype="<f4"):
@@ -123,9 +119,9 @@ def nearest(index, vectors, top, rows_at_once=65536, scales=None):
 
 def check_search(vectors, width, top=1):
     """Check the arguments of a search."""
-    if vectors.shape[1] != width:
-        expected = f"vectors of width {vectors.shape[1]}, as the model produces"
-        raise ArgumentError("index", expected, width, "Build the index with the same model.")
+    expected = f"vectors of width {vectors.shape[1]}, as the model produces"
+    remedy = "Build the index with the same model."
+    check(vectors.shape[1] == width, "index", expected, width, remedy)
     check(top >= 1, "top", "at least 1", top)
 
 
@@ -174,9 +170,8 @@ def approximate_index(kind, parts, width):
         while sum(map(len, first)) < TRAINING and (part := next(parts, None)) is not None:
             first.append(part)
         seen = np.concatenate([np.empty((0, width), np.float32), *first])[:TRAINING]
-        if len(seen) < CENTROIDS:
-            expected = f"at least {CENTROIDS} vectors for pq"
-            raise ArgumentError("dtype", expected, len(seen), "Use int8.")
+        expected = f"at least {CENTROIDS} vectors for pq"
+        check(len(seen) >= CENTROIDS, "dtype", expected, len(seen), "Use int8.")
         index.pq.cp.min_points_per_centroid = 1  # avoids a warning by faiss
         index.train(seen)
         parts = itertools.chain(first, parts)
@@ -236,10 +231,9 @@ class VectorIndex:
         check_search(vectors, self.width)
         lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(self._probes, axis=1)
         cosine = ((vectors * self._probes).sum(1) / np.maximum(lengths, 1e-30)).min()
-        if not cosine >= CLOSE:
-            expected = "one that this model made, with the same pooling"
-            got = f"one of another model: the cosine of a text's vectors is {cosine:.2f}"
-            raise ArgumentError("index", expected, got, "Build the index with the same model.")
+        expected = "one that this model made, with the same pooling"
+        got = f"one of another model: the cosine of a text's vectors is {cosine:.2f}"
+        check(cosine >= CLOSE, "index", expected, got, "Build the index with the same model.")
 
     def search(self, vectors, top):
         """Like `nearest`; "hnsw" may find fewer than `top`, the last rows are then -1."""
@@ -331,10 +325,9 @@ def write_index(folder, parts, encode, dtype="float32"):
 
 
 def _of_width(parts, width):
+    expected = f"vectors of width {width}, as encode gives"
     for part in parts:
-        if part.shape[1:] != (width,):
-            expected = f"vectors of width {width}, as encode gives"
-            raise ArgumentError("parts", expected, f"shape {part.shape}")
+        check(part.shape[1:] == (width,), "parts", expected, f"shape {part.shape}")
         yield part
 
 

@@ -64,22 +64,20 @@ def _quiet():
 def litert_functions(model):
     """Trace a model in operations that LiteRT supports: `(kind, functions by name, facts)`."""
     kinds = (BertForSequenceClassification, SentenceEncoder, Transformer)
-    if type(model) not in kinds:
-        expected = f"one of {', '.join(kind.__name__ for kind in kinds)}"
-        raise ArgumentError("model", expected, type(model).__name__)
+    expected = f"one of {', '.join(kind.__name__ for kind in kinds)}"
+    check(type(model) in kinds, "model", expected, type(model).__name__)
     check(model.built, "model", "a built model", "one without weights", "Call build().")
     check_merged(model)
-    if model.compute_dtype != "float32" or any(w.dtype == "int8" for w in model.weights):
-        remedy = "Pass the original; weights_dtype sets the dtype in the file."
-        got = f"{model.dtype_policy.name} or int8 weights"
-        raise ArgumentError("model", "one in float32", got, remedy)
+    is_float = model.compute_dtype == "float32" and all(w.dtype != "int8" for w in model.weights)
+    got = f"{model.dtype_policy.name} or int8 weights"
+    remedy = "Pass the original; weights_dtype sets the dtype in the file."
+    check(is_float, "model", "one in float32", got, remedy)
     return _of_translator(model) if isinstance(model, Transformer) else _of_bert(model)
 
 
 def _of_bert(model):
     """`classify` or `encode`, from ids, types and mask (B, T) to answers or vectors."""
-    config = model.config
-    facts = {"max_length": config.max_length}
+    config, facts = model.config, {"max_length": model.config.max_length}
 
     def classify(**inputs):
         return answers_of(model(inputs, training=False), config)
@@ -107,21 +105,17 @@ def _of_translator(model):
         return _named(states[0])
 
     def step(token, **state):
-        names = _named(states[0])
-        state = tf.nest.pack_sequence_as(states[0], [state[name] for name in names])
+        state = tf.nest.pack_sequence_as(states[0], [state[name] for name in _named(states[0])])
         logits, state = model.step(token, state)
         return {"logits": logits, **_named(state)}
 
-    longest = max(config["pe_input"], config["pe_target"])
-    with portable(longest), attention_plan("whole"):
+    with portable(max(config["pe_input"], config["pe_target"])), attention_plan("whole"):
         encode = tf.function(encode, autograph=False).get_concrete_function(
             ids=tf.TensorSpec((None, None), tf.int32, name="ids"),
             length=tf.TensorSpec((), tf.int32, name="length"),
         )
-        kept = {
-            name: tf.TensorSpec(tensor.shape, tensor.dtype, name=name)
-            for name, tensor in encode.structured_outputs.items()
-        }
+        outputs = encode.structured_outputs.items()
+        kept = {name: tf.TensorSpec(x.shape, x.dtype, name=name) for name, x in outputs}
         step = tf.function(step, autograph=False).get_concrete_function(
             token=tf.TensorSpec((None,), tf.int32, name="token"), **kept
         )
@@ -187,8 +181,7 @@ def write_litert(
         (2, 8)
     """
     check_choice("weights_dtype", weights_dtype, TOLERANCES)
-    if weights_dtype == "full int8" and not examples:
-        raise ArgumentError("examples", 'texts for "full int8"', "none")
+    check(examples or weights_dtype != "full int8", "examples", 'texts for "full int8"', "none")
     if examples is not None:
         examples = [text for text in examples if text.strip()]
         check(examples, "examples", "texts that are not blank", "none")
@@ -200,9 +193,8 @@ def write_litert(
     check_vocabulary(model, tokenizer, "tokenizer_file")
     if isinstance(model, Transformer):
         check_padding(model)
-        if tokenizer.pad_id != 0:
-            expected = "the id 0 for padding, which the masks block"
-            raise ArgumentError("tokenizer_file", expected, tokenizer.pad_id)
+        expected = "the id 0 for padding, which the masks block"
+        check(tokenizer.pad_id == 0, "tokenizer_file", expected, tokenizer.pad_id)
     kind, functions, facts = litert_functions(model)
     facts = {**facts, **_facts(kind, model, tokenizer, max_length), "lowercase": lowercase}
     probes = _probes(kind, functions, tokenizer, facts, examples)
@@ -213,10 +205,9 @@ def write_litert(
         tokenizer.save(beside / litert.TOKENIZER)
         lite = litert.read_functions(beside / litert.MODEL)
         difference = _difference(functions, lite, probes[: COMPARED * (1 + STEPS)])
-        if not difference <= TOLERANCES[weights_dtype]:  # nor NaN
-            expected = f"a file within {TOLERANCES[weights_dtype]} of the model"
-            got = f"{difference:.3g} on {weights_dtype}"
-            raise ArgumentError("model", expected, got, "Try another weights_dtype.")
+        most = TOLERANCES[weights_dtype]
+        expected, got = f"a file within {most} of the model", f"{difference:.3g} on {weights_dtype}"
+        check(difference <= most, "model", expected, got, "Try another weights_dtype.")  # nor NaN
         report = {"bytes": len(file), "difference": difference}
         description = {"version": __version__, "kind": kind, "weights_dtype": weights_dtype}
         write_json(beside / litert.DESCRIPTION, {**description, **facts, **report})
@@ -229,14 +220,9 @@ def _facts(kind, model, tokenizer, max_length):
         ends = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
         return {**ends, "length_limit": (2, 10)}
     most = model.config.max_length
-    if max_length is not None and not 3 <= max_length <= most:
-        raise ArgumentError("max_length", f"3 to {most}", max_length)
-    return {
-        "max_length": max_length or most,
-        "pad_id": tokenizer.pad_id,
-        "cls_id": tokenizer.start_id,
-        "sep_id": tokenizer.end_id,
-    }
+    check(max_length is None or 3 <= max_length <= most, "max_length", f"3 to {most}", max_length)
+    ends = {"cls_id": tokenizer.start_id, "sep_id": tokenizer.end_id}
+    return {"max_length": max_length or most, "pad_id": tokenizer.pad_id, **ends}
 
 
 def _probes(kind, functions, tokenizer, facts, examples):
@@ -249,17 +235,12 @@ def _probes(kind, functions, tokenizer, facts, examples):
         rows = [row[: 3 + 3 * n].tolist() for n, row in enumerate(ids)]
     # All of the same length: the converter's calibration cannot change shapes.
     if kind != "translator":
-        [name] = functions
-        most = facts["max_length"]
-        rows = [[facts["cls_id"], *row[: most - 2], facts["sep_id"]] for row in rows]
-        ids, mask = (array[:, :most] for array in litert.padded(rows, facts["pad_id"]))
-        inputs = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": mask}
+        [name], inputs = functions, litert.bert_inputs(rows, facts)
         return [(name, {k: x[n : n + 1] for k, x in inputs.items()}) for n in range(len(rows))]
     probes, most = [], facts["longest_source"]
     ids, _ = litert.padded([[*row[: most - 1], facts["end_id"]] for row in rows])
     for row in ids[:, :most]:
-        slots = np.int32(min(16, facts["longest_target"]))
-        inputs = {"ids": row[np.newaxis], "length": slots}
+        inputs = {"ids": row[np.newaxis], "length": np.int32(min(16, facts["longest_target"]))}
         probes.append(("encode", inputs))
         state, token = _by_tensorflow(functions["encode"], inputs), facts["start_id"]
         for _ in range(STEPS):

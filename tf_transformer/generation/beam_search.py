@@ -128,10 +128,8 @@ def beam_search(
         finishing = (ends | last) & ~tf.expand_dims(done, 1)
         divisor = divisor_of(position + 1 - before)
         scores = tf.where(finishing, log_p, IMPOSSIBLE) / divisor
-        finished = tuple(
-            tf.concat([old, new[:, :beam_size]], 1)
-            for old, new in zip(sentences["output"], (ids, scores), strict=True)
-        )
+        new = ids[:, :beam_size], scores[:, :beam_size]
+        finished = tf.nest.map_structure(lambda *x: tf.concat(x, 1), sentences["output"], new)
         finished = _first(finished, beam_size)
 
         log_p = tf.where(ends, IMPOSSIBLE, log_p)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError, check_choice
+from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.functional.tensors import check_range
 from tf_transformer.generation.rules import IMPOSSIBLE, TokenRules, ruled_logits
 
@@ -157,10 +157,9 @@ def repeat_rows(state, times):
 def _map_rows(function, state):
     def of_one(tensor):
         tensor = tf.convert_to_tensor(tensor)
-        if tensor.shape.rank is None:
-            remedy = "Set it with tf.ensure_shape."
-            raise ArgumentError("state", "tensors of known rank", tensor, remedy)
-        return function(tensor) if tensor.shape.rank else tensor
+        rank, remedy = tensor.shape.rank, "Set it with tf.ensure_shape."
+        check(rank is not None, "state", "tensors of known rank", tensor, remedy)
+        return function(tensor) if rank else tensor
 
     return tf.nest.map_structure(of_one, state)
 
@@ -182,8 +181,9 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
     # the first state and the loop as one program, which starts faster.
 
     def goes_on(position, failed_step, room, state, sentences):
-        few = _count_worth_halving(sentences["done"]) if resize else 0
-        return (_still_open(sentences["done"]) > few) & (position < room) & (failed_step < 0)
+        done = sentences["done"]
+        is_over = _has_few_open(done) if resize else tf.reduce_all(done)
+        return ~is_over & (position < room) & (failed_step < 0)
 
     def extend_all(position, failed_step, room, state, sentences):
         state, sentences, failed = extend(position, state, sentences)
@@ -212,8 +212,7 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
     def resize_and_run(output, places, position, failed_step, room, state, sentences):
         # All open sentences, padded with finished ones to half of the batch.
         done = sentences["done"]
-        halved = _still_open(done) <= _count_worth_halving(done)
-        count = tf.where(halved, tf.size(done) // 2, tf.size(done))
+        count = tf.where(_has_few_open(done), tf.size(done) // 2, tf.size(done))
         kept = tf.argsort(tf.cast(done, tf.int32), stable=True)[:count]
         places, sentences = gather_rows((places, sentences), kept)
         room = tf.where(position < room, room, 2 * room)
@@ -229,25 +228,20 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
     places, room = tf.range(tf.size(sentences["done"])), tf.constant(_FIRST_ROOM)
     position, failed_step = tf.constant(0), tf.constant(-1)
     variables = (sentences["output"], places, position, failed_step, room, state, sentences)
-    state_shapes = tf.nest.map_structure(any_size, state)
-    shapes = (*_of_any_batch(variables[:5]), state_shapes, _of_any_batch(sentences))
+    *others, of_sentences = tf.nest.map_structure(_of_any_batch, (*variables[:5], sentences))
+    shapes = (*others, tf.nest.map_structure(any_size, state), of_sentences)
     output, _, _, failed_step, *_ = tf.while_loop(unfinished, resize_and_run, variables, shapes)
     return output, failed_step
 
 
-def _still_open(done):
-    return tf.reduce_sum(tf.cast(~done, tf.int32))
+def _has_few_open(done):
+    """Whether at most half of the sentences are open, or none of a batch too small to halve."""
+    few = tf.where(tf.size(done) > _SMALLEST, tf.size(done) // 2, 0)
+    return tf.reduce_sum(tf.cast(~done, tf.int32)) <= few
 
 
-def _count_worth_halving(done):
-    """The number of open sentences at which a batch is halved; 0 if it is small already."""
-    return tf.where(tf.size(done) > _SMALLEST, tf.size(done) // 2, 0)
-
-
-def _of_any_batch(nest):
-    return tf.nest.map_structure(
-        lambda x: tf.TensorShape([None, *x.shape[1:]]) if x.shape.rank else x.shape, nest
-    )
+def _of_any_batch(x):
+    return tf.TensorShape([None, *x.shape[1:]]) if x.shape.rank else x.shape
 
 
 def any_size(x):
@@ -325,9 +319,8 @@ class DecodingRules:
         check_range("pad_id", self.pad_id, 0)
         for end_id in self.end_ids:
             check_range("end_id", end_id, 1 if self.pad_id == 0 else 0)
-        if self.pad_id in self.end_ids:
-            expected = f"another id than the end token's, {self.end_id}, or None"
-            raise ArgumentError("pad_id", expected, self.pad_id)
+        expected = f"another id than the end token's, {self.end_id}, or None"
+        check(self.pad_id not in self.end_ids, "pad_id", expected, self.pad_id)
         check_range("max_length", self.max_length, 1)
         check_range("min_length", self.min_length, 0)
         check_range("no_repeat_ngram", self.no_repeat_ngram, 0)
@@ -336,22 +329,19 @@ class DecodingRules:
 
     @functools.cached_property
     def tokens(self):
-        """The `token_rules` as an object, or None."""
-        return TokenRules(**self.token_rules) if self.token_rules else None
+        """The `token_rules` as an object."""
+        return TokenRules(**(self.token_rules or {}))
 
     @property
     def change_logits(self):
         """bool, whether there is any rule for tokens but `no_repeat_ngram`."""
-        own = self.tokens
-        if own is None:
-            return False
-        is_forced = own.forced_first is not None
+        own, is_forced = self.tokens, self.tokens.forced_first is not None
         return bool(is_forced or own.ids or own.repetition_penalty != 1 or own.renormalize)
 
     @property
     def forced_first(self):
         """The first token of `token_rules`, int or int32 (B,); -1 for none."""
-        first = self.tokens and self.tokens.forced_first
+        first = self.tokens.forced_first
         return -1 if first is None else first
 
     @property
@@ -389,11 +379,8 @@ class DecodingRules:
 
 
 def is_among(tokens, ids):
-    """Whether each of the tokens, int32, is one of the ids, a tuple of int."""
-    found = tf.zeros_like(tokens, tf.bool)
-    for one in ids:
-        found |= tf.equal(tokens, one)
-    return found
+    """Whether each of the tokens, integers, is one of the ids, a tuple of int."""
+    return tf.reduce_any(tf.equal(tokens[..., tf.newaxis], tf.constant(ids, tokens.dtype)), axis=-1)
 
 
 def _checked_each(name, values, batch_size, least):
@@ -414,11 +401,14 @@ def top_sums(values, offsets, count):
     # blocks with the largest maxima, so only those are sorted. Finding a maximum is much cheaper.
     width, rows = values.shape[-1], offsets.shape[-1]
     batch = tf.shape(offsets)[0]
-    size = _block_size(width, rows, count)
+    # sqrt(K V / C): then finding the C blocks and searching them sort equally many numbers.
+    best = math.isqrt(rows * width // count)
+    size = width  # if nearly all blocks would be selected
+    if best >= 4:
+        size = min(range(best, 2 * best), key=lambda size: -width % size)  # the least padding
     blocks = -(-width // size)  # of a row, n
     if width % size:
-        fill = [[0, 0], [0, blocks * size - width]]
-        values = tf.pad(values, fill, constant_values=IMPOSSIBLE)
+        values = tf.pad(values, [[0, 0], [0, blocks * size - width]], constant_values=IMPOSSIBLE)
     values = tf.reshape(values, (batch, rows * blocks, size))  # (B, K * n, b)
     offsets = tf.repeat(offsets, blocks, axis=1)  # (B, K * n)
     largest = _plus(tf.reduce_max(values, axis=-1), offsets)
@@ -438,23 +428,13 @@ def _plus(values, offsets):
     return tf.where(offsets > IMPOSSIBLE, values + offsets, IMPOSSIBLE)
 
 
-def _block_size(width, rows, count):
-    """The size of the blocks of `top_sums`."""
-    # sqrt(K V / C): then finding the C blocks and searching them sort equally many numbers.
-    best = math.isqrt(rows * width // count)
-    if best < 4:  # nearly all are selected
-        return width
-    return min(range(best, 2 * best), key=lambda size: -width % size)  # the least padding
-
-
 def best_allowed(logits, offsets, count, history, position, rules, sentences):
     """`top_sums` of the allowed tokens, of all with `count=None`: sums, rows and tokens (B, C)."""
     # Never the padding, which marks the end of a sentence; no end token before `min_length` tokens;
     # no repeated n-gram (Paulus et al. 2018, section 2.5). No rule applies within a prompt.
-    if logits.shape[-1] is None:
-        expected = "a vocabulary of known size from the step function"
-        remedy = "Set it with tf.ensure_shape."
-        raise ArgumentError("logits", expected, f"shape {logits.shape}", remedy)
+    expected = "a vocabulary of known size from the step function"
+    remedy = "Set it with tf.ensure_shape."
+    check(logits.shape[-1] is not None, "logits", expected, f"shape {logits.shape}", remedy)
     beams, everything = offsets.shape[-1], offsets.shape[-1] * logits.shape[-1]
     if rules.no_repeat_ngram or rules.change_logits:
         of_rows = {name: tf.expand_dims(tf.repeat(x, beams), 1) for name, x in sentences.items()}

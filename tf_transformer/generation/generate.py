@@ -76,10 +76,8 @@ def generate(
         >>> ids.shape.as_list(), ids[0, :2].numpy().tolist()
         ([1, 6], [5, 7])
     """
-    if beams is not None and sampling is not None:
-        raise ArgumentError("beams, sampling", "one of them", "both")
-    if beams is not None and "beam_size" not in beams:
-        raise ArgumentError("beams", "a dict with beam_size", f"{beams!r}")
+    check(beams is None or sampling is None, "beams, sampling", "one of them", "both")
+    check(beams is None or "beam_size" in beams, "beams", "a dict with beam_size", f"{beams!r}")
     beam_size = 1 if beams is None else beams["beam_size"]
     check_range("n_best", n_best, 1, beam_size if sampling is None else None)
     if sampling is not None and n_best > 1:
@@ -126,9 +124,17 @@ def start_texts(model, inputs, start_id, beam_size, most, least):
     for kind, values, smallest in (("max", most, 1), ("min", least, 0)):
         for name, value in zip(("length", "new_tokens"), values, strict=True):
             check_range(f"{kind}_{name}", value, smallest)
-    is_default = all(value is None for value in most)
-    limits = after_first(*((None, 20) if is_default else most))
-    limits = _checked_limits(model, limits, prompt_lengths, is_default)
+    name = "pe_target" if isinstance(model, Transformer) else "max_position"
+    positions = model.get_config()[name]
+    if all(value is None for value in most):
+        limits = tf.minimum(prompt_lengths + 20, positions - 1)
+    else:
+        limits = after_first(*most)
+    error = ("max_length", "more tokens than in every prompt", "fewer")
+    limits = asserted(limits, tf.reduce_all(limits > prompt_lengths), *error)
+    expected = f"at most {positions} tokens after the first ({name}), the model's positions"
+    error = ("max_length, max_new_tokens", expected, "more")
+    limits = asserted(limits, tf.reduce_all(limits <= positions), *error)
     return state, {
         "start_id": first,
         "max_length": tf.reduce_max(limits),
@@ -150,13 +156,11 @@ def _start(model, inputs, start_id, beam_size):
         return state, first, tf.zeros((batch_size,), tf.int32)
     if not isinstance(model, LanguageModel):
         raise ArgumentError("model", "a LanguageModel or a Transformer", type(model).__name__)
-    if start_id is not None:
-        expected = "None for a language model, whose prompts begin with a token"
-        raise ArgumentError("start_id", expected, start_id)
+    expected = "None for a language model, whose prompts begin with a token"
+    check(start_id is None, "start_id", expected, start_id)
     inputs = inputs if isinstance(inputs, tf.RaggedTensor) else tf.convert_to_tensor(inputs)
     error = ("inputs", "at least one token of each prompt", "none")
-    if inputs.shape[1] == 0:
-        raise ArgumentError(*error)
+    check(inputs.shape[1] != 0, *error)
     state = model.start(inputs[:, 1:], 0, beam_size)
     first = tf.cast(inputs[:, :1], tf.int32)
     if isinstance(first, tf.RaggedTensor):
@@ -167,19 +171,6 @@ def _start(model, inputs, start_id, beam_size):
     first = tf.squeeze(first, 1)
     prompt_lengths = tf.math.count_nonzero(state["prompt"] >= 0, axis=1, dtype=tf.int32)
     return model.prefill(state, first), first, prompt_lengths
-
-
-def _checked_limits(model, limits, prompt_lengths, is_default):
-    """Check the numbers of tokens after the first; a default number is reduced if need be."""
-    config = model.get_config()
-    name = "pe_target" if isinstance(model, Transformer) else "max_position"
-    if is_default:
-        limits = tf.minimum(limits, config[name] - 1)
-    error = ("max_length", "more tokens than in every prompt", "fewer")
-    limits = asserted(limits, tf.reduce_all(limits > prompt_lengths), *error)
-    expected = f"at most {config[name]} tokens after the first ({name}), the model's positions"
-    error = ("max_length, max_new_tokens", expected, "more")
-    return asserted(limits, tf.reduce_all(limits <= config[name]), *error)
 
 
 def continue_texts(
@@ -215,22 +206,20 @@ def continue_texts(
         True
     """
     check(texts, "texts", "at least one, which may be empty", "none")
-    if beam_size is not None and sampling is not None:
-        raise ArgumentError("beam_size, sampling", "one of them", "both")
+    check(beam_size is None or sampling is None, "beam_size, sampling", "one of them", "both")
     check_padding(model)
     check_vocabulary(model, tokenizer)
     most = model.get_config()["max_position"]
     max_length = most if max_length is None else max_length
     check_range("max_length", max_length, 1)
     beginnings = tokenizer.encode(texts)
+    expected = f"a beginning of at most {max_length} tokens (max_length)"
+    remedy = f"Shorten it; the model reads at most {most}."
     for text, ids in zip(texts, beginnings, strict=True):
-        if len(ids) > max_length:
-            expected = f"a beginning of at most {max_length} tokens (max_length)"
-            remedy = f"Shorten it; the model reads at most {most}."
-            raise ArgumentError("text", expected, f"{len(ids)}: {text[:40]!r}..", remedy)
+        check(len(ids) <= max_length, "text", expected, f"{len(ids)}: {text[:40]!r}..", remedy)
     prompt = tf.ragged.constant(beginnings, tf.int32, ragged_rank=1).to_tensor()
-    options |= {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
-    options["max_length"] = max_length
+    ends = {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+    options |= {**ends, "max_length": max_length}
 
     @tf.function(autograph=False)
     def decode():
@@ -281,9 +270,8 @@ class Ensemble:
     def __init__(self, models):
         self.models = list(models)
         sizes = [_present(model.get_config(), _VOCABULARIES) for model in self.models]
-        if not sizes or any(other != sizes[0] for other in sizes):
-            expected = "one or more with vocabularies of the same size, which read the same ids"
-            raise ArgumentError("models", expected, sizes)
+        expected = "one or more with vocabularies of the same size, which read the same ids"
+        check(sizes and all(other == sizes[0] for other in sizes), "models", expected, sizes)
 
     @property
     def weights(self):
@@ -293,12 +281,9 @@ class Ensemble:
     def get_config(self):
         """The configs of the `models`, their vocabularies, and the positions that all support."""
         configs = [model.get_config() for model in self.models]
-        positions = [_present(config, _POSITIONS) for config in configs]
-        return {
-            "models": configs,
-            **_present(configs[0], _VOCABULARIES),
-            **{name: min(one[name] for one in positions) for name in positions[0]},
-        }
+        names = _present(configs[0], _POSITIONS)
+        positions = {name: min(config[name] for config in configs) for name in names}
+        return {"models": configs, **_present(configs[0], _VOCABULARIES), **positions}
 
     def start(self, inp, max_length, beam_size=1):
         """The states of all models before the first step; see the models' `start`."""

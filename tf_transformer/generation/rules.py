@@ -45,7 +45,7 @@ class TokenRules:
 
 def ruled_logits(logits, history, position, rules, of_rows):
     """The logits (R, V) after the rules that need more than a few candidates."""
-    own, vocabulary = rules.tokens or TokenRules(), np.arange(logits.shape[-1])
+    own, vocabulary = rules.tokens, np.arange(logits.shape[-1])
     check_range("token_rules", max(own.ids, default=0), 0, logits.shape[-1] - 1)
     text, length, first = history, position, of_rows["prompt_lengths"]
     if own.counts_start:
@@ -98,8 +98,7 @@ def _without_words(logits, text, length, words):
 def _without_repeats(logits, history, position, n):
     """Mask the tokens that followed an earlier occurrence of the last n - 1 tokens of the row."""
     # A row with a single possible token, as in a prompt, is unchanged (see `LanguageModel.start`).
-    length = tf.shape(history)[1]
-    count = tf.maximum(length - n + 1, 0)  # of possible places of an n-gram
+    count = tf.maximum(tf.shape(history)[1] - n + 1, 0)  # of possible places of an n-gram
     choice = tf.math.count_nonzero(logits > IMPOSSIBLE, axis=1, keepdims=True) > 1  # (R, 1)
     last = tf.gather(history, tf.maximum(position - n + 1 + tf.range(n - 1), 0), axis=1)
     same = tf.range(count) + n - 1 < position  # (L - n + 1,), whole n-grams

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_transformer import __version__
 from tf_transformer.data.files import replacing, write_json
-from tf_transformer.errors import ArgumentError, MissingFileError
+from tf_transformer.errors import ArgumentError, MissingFileError, check
 from tf_transformer.export.saving import load_saved_model
 from tf_transformer.generation import Ensemble
 from tf_transformer.json_text import check_format, parse_json
@@ -142,9 +142,9 @@ def load_transformer(path):
         3
     """
     description = read_description(path)
-    if description.get("weights_dtype") == "int8":
-        remedy = "Use what it was exported from; `load_translator` loads it to translate."
-        raise ArgumentError("path", "a model with float weights", f"one in int8, {path}", remedy)
+    is_float = description.get("weights_dtype") != "int8"
+    remedy = "Use what it was exported from; `load_translator` loads it to translate."
+    check(is_float, "path", "a model with float weights", f"one in int8, {path}", remedy)
     saved = load_translator(path)
     config = description["model"]
     models = [Transformer.from_config(one) for one in config.get("models", [config])]

@@ -27,7 +27,6 @@ from tf_transformer.functional.tensors import check_range
 from tf_transformer.json_text import parse_json
 
 _MOST_AT_ONCE = 8  # each batch being decoded needs its own memory
-_ALL_TOKENS = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Sampling:
         return {
             "seed": tf.constant(seed, tf.int32),
             "temperature": tf.constant(self.temperature, tf.float32),
-            "top_k": tf.constant(self.top_k or _ALL_TOKENS, tf.int32),
+            "top_k": tf.constant(self.top_k or tf.int32.max, tf.int32),
             "top_p": tf.constant(self.top_p, tf.float32),
         }
 
@@ -109,12 +108,11 @@ def translate_texts(
         2
     """
     check(not beam or sample is None, "beam, sample", "at most one of them", "both")
-    if beam:
-        options = {"tokens_per_batch": tokens_per_batch, "progress": progress, "counted": counted}
-        return [best[0][0] for best in n_best_translations(translator, texts, **options)]
 
     def translate(batch, first):
-        if sample is None:
+        if beam:
+            translations = translator.translate_beam(batch)["translations"][:, 0]
+        elif sample is None:
             translations = translator.translate(batch)
         else:
             translations = translator.translate_sample(batch, **sample.arguments(first))
@@ -253,6 +251,7 @@ def translate_file(
         share = lines.tell() / max(size, 1)
         while chunk := list(_some_lines(lines, lines_at_once, digest)):
             before, share = share, lines.tell() / size
+            within = functools.partial(_within, progress, done, len(chunk), before, share)
             translations = translate_texts(
                 translator,
                 chunk,
@@ -261,7 +260,7 @@ def translate_file(
                 sample=sample and dataclasses.replace(sample, seed=sample.seed + done),
                 tokens_per_batch=tokens_per_batch,
                 counted=counted and functools.partial(counted, done + 1),
-                progress=progress and _within(progress, done, len(chunk), before, share),
+                progress=progress and within,
             )
             output.write("".join(f"{one_line(text)}\n" for text in translations).encode("utf-8"))
             output.flush()
@@ -292,21 +291,16 @@ def _unfinished(source, target):
 
 def _lock(output):
     """Prevent a second process from writing the same file."""
+    expected = "a file that no other process is writing"
+    remedy = "Wait for that process, or choose another target."
     with contextlib.suppress(OSError):  # a file system without locks
-        if not lock_file(output):
-            expected = "a file that no other process is writing"
-            remedy = "Wait for that process, or choose another target."
-            raise ArgumentError("target", expected, output.name, remedy)
+        check(lock_file(output), "target", expected, output.name, remedy)
 
 
-def _within(progress, done, count, before, after):
-    """The progress within a part; its end is reported once it is written."""
-
-    def tell(translated):
-        if translated < count:
-            progress(done + translated, before + (after - before) * translated / count)
-
-    return tell
+def _within(progress, done, count, before, after, translated):
+    """Report the progress within a part, whose end is reported once it is written."""
+    if translated < count:
+        progress(done + translated, before + (after - before) * translated / count)
 
 
 def _resume(notes, settings, lines, output):

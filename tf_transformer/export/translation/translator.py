@@ -14,13 +14,14 @@ import os
 
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import check
 from tf_transformer.export.compile_for import (
+    SIZES,
     SMALL_ROWS,
     BucketedFunction,
     bucket_lengths,
+    signature,
     traced,
-    warm_up_signature,
     warm_up_texts,
 )
 from tf_transformer.export.saving import CHANCE, SEED, TEXTS, save_module
@@ -65,10 +66,9 @@ class Translator(tf.Module):
     def __init__(self, model, tokenizer, **decoding):
         super().__init__(name="translator")
         check_vocabulary(model, tokenizer)
-        if tokenizer.pad_id != 0:
-            expected = "the id 0 for padding, which the masks block"
-            remedy = "Train a vocabulary with this package."
-            raise ArgumentError("tokenizer", expected, tokenizer.pad_id, remedy)
+        expected = "the id 0 for padding, which the masks block"
+        remedy = "Train a vocabulary with this package."
+        check(tokenizer.pad_id == 0, "tokenizer", expected, tokenizer.pad_id, remedy)
         self.tokenizer, self._end_id = tokenizer, tokenizer.end_id
         decoding["num_tokens"] = tokenizer.vocab_size
         self.decoding = IdTranslator(model, tokenizer.start_id, self._end_id, **decoding)
@@ -125,22 +125,18 @@ class Translator(tf.Module):
         return ids.to_tensor(), tf.equal(ids.row_lengths(), 1)
 
     def save(self, path):
-        """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`,
-        `translate_sample`, `warm_up`, `warm_up_beam` and, except for an ensemble, `encode`, and
+        """Write a SavedModel with a signature for each method, `encode` except for an ensemble, and
         data for TensorFlow Serving, in place of one; FileExistsError for other content.
         """
-
-        def signature(function, *specs):
-            return traced(lambda *inputs: {"translation": function(*inputs)}, *specs)
-
-        translate = signature(self.translate, TEXTS)
+        translate = signature("translation", self.translate, TEXTS)
+        sample = signature("translation", self.translate_sample, TEXTS, SEED, *CHANCE)
         signatures = {
             "serving_default": translate,
             "translate": translate,
             "translate_beam": self.translate_beam,
-            "translate_sample": signature(self.translate_sample, TEXTS, SEED, *CHANCE),
-            "warm_up": warm_up_signature(self.warm_up),
-            "warm_up_beam": warm_up_signature(self.warm_up_beam),
+            "translate_sample": sample,
+            "warm_up": signature("programs", self.warm_up, *SIZES),
+            "warm_up_beam": signature("programs", self.warm_up_beam, *SIZES),
         }
         if self.encode is not None:
             signatures["encode"] = self.encode
@@ -208,8 +204,8 @@ class IdTranslator(tf.Module):
         check_range("n_best", n_best, 1, beam_size)
         check_range("min_length", min_length, 0)
         check_range("no_repeat_ngram", no_repeat_ngram, 0)
-        if not isinstance(length_limit, tuple | list) or len(length_limit) != 2:
-            raise ArgumentError("length_limit", "two numbers, a and b", length_limit)
+        is_pair = isinstance(length_limit, tuple | list) and len(length_limit) == 2
+        check(is_pair, "length_limit", "two numbers, a and b", length_limit)
         for number, least in zip(length_limit, (0, 1), strict=True):
             check_range("length_limit", number, least)
         jit_compile = has_accelerator() if jit_compile is None else jit_compile
