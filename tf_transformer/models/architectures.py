@@ -102,10 +102,8 @@ PUBLISHED = {
 
 def named(choices, sizes):
     """Return the name of a published architecture with these parts and sizes, or None."""
-    for name, published in PUBLISHED.items():
-        if published.to_dict() == choices and published.sizes == sizes:
-            return name
-    return None
+    wanted = choices, sizes
+    return next((name for name, x in PUBLISHED.items() if (x.to_dict(), x.sizes) == wanted), None)
 
 
 def get(name):

@@ -130,11 +130,8 @@ class BaseModel(WholeState, keras.Model):
         self._build_first()
 
     def _check_float(self):
-        """Refuse int8 weights, whose files Keras cannot read."""
-        if any(weight.dtype == "int8" for weight in self.weights):
-            reason = "since Keras cannot read files and copies of a quantized model"
-            remedy = "Save the original, and quantize it again."
-            raise ArgumentError("model", f"float weights, {reason}", "int8", remedy)
+        expected = "float weights, since Keras cannot read files and copies of a quantized model"
+        check_float(self, "Save the original, and quantize it again.", expected)
 
     def _build_first(self):
         if self._is_traced or (self.input_signature is None and not self._has_built_layers()):
@@ -142,11 +139,8 @@ class BaseModel(WholeState, keras.Model):
         if not self.built:
             self.build()
         if not self._has_built_layers():
-
-            def symbolic(spec):
-                return keras.KerasTensor(spec.shape, spec.dtype)
-
-            inputs = tf.nest.map_structure(symbolic, self.input_signature)
+            specs = self.input_signature
+            inputs = tf.nest.map_structure(lambda x: keras.KerasTensor(x.shape, x.dtype), specs)
             self.compute_output_spec(inputs)
         self._is_traced = True
 
@@ -156,9 +150,9 @@ class BaseModel(WholeState, keras.Model):
 
 def _check_file(path):
     """Refuse all names but `.keras`."""
-    if not str(path).endswith(".keras"):
-        remedy = f'For the weights alone use save_weights("{Path(path).stem}.weights.h5").'
-        raise ArgumentError("filepath", 'a name that ends in ".keras"', f'"{path}"', remedy)
+    remedy = f'For the weights alone use save_weights("{Path(path).stem}.weights.h5").'
+    fits = str(path).endswith(".keras")
+    check(fits, "filepath", 'a name that ends in ".keras"', f'"{path}"', remedy)
 
 
 _MOST_SKIPPED = 2**26  # bytes of models that may be garbage
@@ -194,9 +188,14 @@ def check_pad_id(pad_id, vocab_size):
 def check_padding(model):
     """Refuse a model whose padding has another id than 0."""
     pad_id = model.get_config().get("pad_id", 0)
-    if pad_id != 0:
-        remedy = "Use `generate`, which takes ids and any padding."
-        raise ArgumentError("model", "one whose padding is the id 0", pad_id, remedy)
+    remedy = "Use `generate`, which takes ids and any padding."
+    check(pad_id == 0, "model", "one whose padding is the id 0", pad_id, remedy)
+
+
+def check_float(model, remedy, expected="weights in floating point"):
+    """Refuse a model with int8 weights."""
+    is_float = all(weight.dtype != "int8" for weight in model.weights)
+    check(is_float, "model", expected, "int8", remedy)
 
 
 def adapted_layers(model):
@@ -207,10 +206,9 @@ def adapted_layers(model):
 
 def check_merged(model):
     """Refuse a model with adapters, where they would be lost."""
-    if adapted := adapted_layers(model):
-        got = f"adapters in {len(adapted)} layers"
-        remedy = "Call merge_adapters(model), or save_adapters to keep them in files of their own."
-        raise ArgumentError("model", "a model without adapters", got, remedy)
+    count = len(adapted_layers(model))
+    remedy = "Call merge_adapters(model), or save_adapters to keep them in files of their own."
+    check(count == 0, "model", "a model without adapters", f"adapters in {count} layers", remedy)
 
 
 _SLACK = 2**16  # numbers
@@ -240,12 +238,11 @@ def check_sizes(source, found, embedded, width, key_dim, layers, architecture=No
 
 def check_vocabulary(model, tokenizer, name="tokenizer"):
     """Check that a model has a row for each token; more rows are harmless."""
-    rows = min(_sizes(model.get_config()).values())
-    if rows < tokenizer.vocab_size:
-        expected = f"at most {rows} tokens, as many as the model has rows of embeddings"
-        remedy = "Use the vocabulary that the model was trained with; `with_vocab_size` makes a "
-        remedy += "model for added tokens."
-        raise ArgumentError(name, expected, tokenizer.vocab_size, remedy)
+    rows, size = min(_sizes(model.get_config()).values()), tokenizer.vocab_size
+    expected = f"at most {rows} tokens, as many as the model has rows of embeddings"
+    remedy = "Use the vocabulary that the model was trained with; `with_vocab_size` makes a model "
+    remedy += "for added tokens."
+    check(size <= rows, name, expected, size, remedy)
 
 
 def with_vocab_size(model, vocab_size, target_vocab_size=None):
@@ -278,13 +275,10 @@ def with_vocab_size(model, vocab_size, target_vocab_size=None):
     """
     config = model.get_config()
     sizes = _sizes(config)
-    if not sizes:
-        expected = "a Transformer, a LanguageModel or a model of tf_transformer.bert"
-        raise ArgumentError("model", expected, type(model).__name__)
+    expected = "a Transformer, a LanguageModel or a model of tf_transformer.bert"
+    check(sizes, "model", expected, type(model).__name__)
     check(model.built, "model", "a built model", "one without weights", "Call build().")
-    if any(weight.dtype == "int8" for weight in model.weights):
-        remedy = "Add the tokens before you quantize."
-        raise ArgumentError("model", "weights in floating point", "int8", remedy)
+    check_float(model, "Add the tokens before you quantize.")
     if target_vocab_size is not None and "target_vocab_size" not in sizes:
         expected = f"None for a {type(model).__name__}, which has one vocabulary"
         raise ArgumentError("target_vocab_size", expected, target_vocab_size)

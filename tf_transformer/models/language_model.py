@@ -11,7 +11,6 @@ from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.attention.masks import padding_mask
 from tf_transformer.functional.tensors import are_tokens, as_ids, asserted, in_vocabulary
 from tf_transformer.layers.encoder import Encoder
-from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.models.base_model import check_pad_id
 from tf_transformer.models.transformer import DecodingModel, checked_max_length, first_state
 
@@ -89,10 +88,7 @@ class LanguageModel(DecodingModel):
         sizes = (num_layers, d_model, num_heads, dff, vocab_size, max_position)
         options = {"architecture": architecture, "pad_id": pad_id, "dtype": self.dtype_policy}
         self.decoder = Encoder(*sizes, rate, name="decoder", **options)
-        self.final_layer = None
-        if not share_embeddings:
-            options = {"use_bias": False, "name": "final_layer", "dtype": self.dtype_policy}
-            self.final_layer = FlatDense(vocab_size, **options)
+        self.final_layer = None if share_embeddings else self._new_final_layer(vocab_size, False)
 
     def build(self, input_shape=None):
         self.decoder.build(input_shape or (None, None))
@@ -103,12 +99,6 @@ class LanguageModel(DecodingModel):
         ids = as_ids(ids, self.ids_name, self.pad_id)
         mask = padding_mask(ids, self.pad_id)
         return self.logits(self.decoder(ids, training, mask, causal=True))
-
-    def logits(self, x):
-        """Project the stack's output (..., D) to the vocabulary, (..., V)."""
-        if self.final_layer is None:
-            return self.decoder.embedding.logits(x)
-        return self.final_layer(x)
 
     def start(self, prompt, max_length, beam_size=1):
         """Create the initial state for `step`, a dict of tensors.
@@ -148,7 +138,10 @@ class LanguageModel(DecodingModel):
             ids = as_ids(prompt, "prompt")
             is_token = are_tokens(ids, self.pad_id)
         ids = tf.cast(in_vocabulary(ids, size, "prompt"), tf.int32)
-        return tf.where(_padded_at_the_end(is_token), ids, -1)
+        gap = ~is_token[:, :-1] & is_token[:, 1:]  # (B, P - 1), where `step` would choose tokens
+        error = ("prompt", "padding only at the end of a text", "padding before a token")
+        is_token = asserted(is_token, ~tf.reduce_any(gap), *error, "Pad on the right.")
+        return tf.where(is_token, ids, -1)
 
     def prefill(self, state, start_ids):
         """Read what all prompts have, after the start tokens (B,), in one pass; `step` skips it."""
@@ -187,9 +180,8 @@ class LanguageModel(DecodingModel):
             logits, after = step()
         # Past its end, the prompt has -1.
         here = tf.equal(tf.range(tf.shape(prompt)[1]), position)
-        following = (
-            tf.reduce_sum(tf.where(here, prompt + 1, 0), axis=1, keepdims=True) - 1
-        )  # (B, 1)
+        following = tf.where(here, prompt + 1, 0)
+        following = tf.reduce_sum(following, axis=1, keepdims=True) - 1  # (B, 1)
         following = tf.repeat(following, tf.shape(state["lineage"])[1], axis=0)  # (B * K, 1)
 
         def forced():
@@ -197,10 +189,3 @@ class LanguageModel(DecodingModel):
             return tf.where(following >= 0, tf.cast(only, logits.dtype), logits)
 
         return tf.cond(tf.reduce_any(following >= 0), forced, lambda: logits), after
-
-
-def _padded_at_the_end(is_token):
-    """Refuse padding before a token, where `step` would choose its own tokens."""
-    gap = ~is_token[:, :-1] & is_token[:, 1:]  # (B, P - 1)
-    error = ("prompt", "padding only at the end of a text", "padding before a token")
-    return asserted(is_token, ~tf.reduce_any(gap), *error, "Pad on the right.")

@@ -80,11 +80,10 @@ class PooledModel(TakesIds, HasArchitecture, BaseModel):
         options = {"name": "decoder" if causal else "encoder", "dtype": self.dtype_policy}
         options |= {"architecture": architecture, "pad_id": None}  # the mask tells the padding
         self.stack = Encoder(*sizes, config.hidden_dropout_prob, **options)
-        name, self.dense = "dense", None
         if config.labels:
-            name, dense = "final_layer", (len(config.labels), None, False)
-        if dense is not None:
-            self.dense = dense_layer(dense, name)
+            self.dense = dense_layer((len(config.labels), None, False), "final_layer")
+        else:
+            self.dense = None if dense is None else dense_layer(dense)
 
     @property
     def input_signature(self):

@@ -48,8 +48,8 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
     # The K rows of a sentence share one cache. A row that forks from another copies nothing: its
     # lineage records which row wrote each of its tokens, and a mask shows it only those slots.
     #
-    # A subclass has `decoder`, an `Encoder` or `Decoder`; `start`, which returns `first_state` and
-    # whatever else it needs; and `logits`, from (..., D) to (..., V). Its config has the dict
+    # A subclass has `decoder`, an `Encoder` or `Decoder`; `final_layer`, None with a shared table;
+    # and `start`, which returns `first_state` and whatever else it needs. Its config has the dict
     # `_arguments` and `architecture`, None or an `Architecture`. It is a separate attribute: Keras
     # tracks `_arguments`, and a config holding a tracked object cannot be copied.
 
@@ -59,6 +59,16 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
         if self.pad_id == 0:
             return "auto"
         return -100 if self.pad_id is None else self.pad_id
+
+    def _new_final_layer(self, units, use_bias):
+        options = {"use_bias": use_bias, "name": "final_layer", "dtype": self.dtype_policy}
+        return FlatDense(units, **options)
+
+    def logits(self, x):
+        """Project the stack's output (..., D) to the vocabulary, (..., V)."""
+        if self.final_layer is None:
+            return self.decoder.embedding.logits(x)
+        return self.final_layer(x)
 
     def step(self, tokens, state):
         """Read one token per row, (B * K,), and predict the next: `(logits, state)`, (B * K, V)."""
@@ -171,14 +181,19 @@ class Transformer(DecodingModel):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if share_embeddings not in (True, False, "inputs"):
-            expected = 'True, False or "inputs"'
-            raise ArgumentError("share_embeddings", expected, f"{share_embeddings!r}")
+        fits = share_embeddings in (True, False, "inputs")
+        check(fits, "share_embeddings", 'True, False or "inputs"', f"{share_embeddings!r}")
         if share_embeddings and input_vocab_size != target_vocab_size:
             got = f"input_vocab_size={input_vocab_size} and target_vocab_size={target_vocab_size}"
             raise ArgumentError("share_embeddings", "one joint vocabulary", got)
+        numbers = (num_layers,) * 2 if isinstance(num_layers, Integral) else tuple(num_layers)
+        expected = "an int, or (encoder layers, decoder layers)"
+        check(len(numbers) == 2, "num_layers", expected, f"{num_layers!r}")
+        own_sizes = dict.fromkeys(("encoder", "decoder")) if layer_sizes is None else layer_sizes
+        fits = set(own_sizes) == {"encoder", "decoder"}
+        check(fits, "layer_sizes", 'a dict with "encoder" and "decoder"', f"{layer_sizes!r}")
         self._arguments = {
-            "num_layers": num_layers if isinstance(num_layers, Integral) else tuple(num_layers),
+            "num_layers": num_layers if isinstance(num_layers, Integral) else numbers,
             "d_model": d_model,
             "num_heads": num_heads,
             "dff": dff,
@@ -193,21 +208,18 @@ class Transformer(DecodingModel):
             "starts_with_padding": starts_with_padding,
         }
         self.architecture, self.pad_id = architecture, pad_id
-        encoder_layers, decoder_layers = _both_numbers(num_layers)
-        encoder_sizes, decoder_sizes = _both_sizes(layer_sizes)
         options = {"rate": rate, "architecture": architecture, "pad_id": pad_id}
         options["dtype"] = self.dtype_policy
-        sizes = (encoder_layers, d_model, num_heads, dff, input_vocab_size, pe_input)
-        self.encoder = Encoder(*sizes, layer_sizes=encoder_sizes, name="encoder", **options)
+        sizes = (numbers[0], d_model, num_heads, dff, input_vocab_size, pe_input)
+        self.encoder = Encoder(*sizes, layer_sizes=own_sizes["encoder"], name="encoder", **options)
         options["embedding"] = self.encoder.embedding.embedding if share_embeddings else None
-        sizes = (decoder_layers, d_model, num_heads, dff, target_vocab_size, pe_target)
-        self.decoder = Decoder(*sizes, layer_sizes=decoder_sizes, name="decoder", **options)
+        sizes = (numbers[1], d_model, num_heads, dff, target_vocab_size, pe_target)
+        self.decoder = Decoder(*sizes, layer_sizes=own_sizes["decoder"], name="decoder", **options)
         self.encoder.embedding.ids_name, self.decoder.embedding.ids_name = "inp", "tar"
         self.final_layer, self.output_bias = None, None
         if share_embeddings is not True:
-            options = {"name": "final_layer", "dtype": self.dtype_policy}
-            options["use_bias"] = self._arguments["output_bias"]
-            self.final_layer = FlatDense(target_vocab_size, **options)
+            has_bias = self._arguments["output_bias"]
+            self.final_layer = self._new_final_layer(target_vocab_size, has_bias)
 
     def build(self, input_shape=None):
         shapes = input_shape or ((None, None), (None, None))
@@ -253,9 +265,7 @@ class Transformer(DecodingModel):
 
     def logits(self, dec_output):
         """Project the decoder's output (..., D) to the vocabulary, (..., V)."""
-        if self.final_layer is not None:
-            return self.final_layer(dec_output)
-        logits = self.decoder.embedding.logits(dec_output)
+        logits = super().logits(dec_output)
         if self.output_bias is None:
             return logits
         return logits + tf.cast(self.output_bias, logits.dtype)
@@ -287,22 +297,3 @@ class Transformer(DecodingModel):
             stacks = {"encoder": self.encoder, "decoder": self.decoder}
             config["layer_sizes"] = {name: stack.layer_sizes for name, stack in stacks.items()}
         return config
-
-
-def _both_numbers(num_layers):
-    """The numbers of encoder and decoder layers."""
-    numbers = (num_layers,) * 2 if isinstance(num_layers, Integral) else tuple(num_layers)
-    if len(numbers) != 2:
-        expected = "an int, or (encoder layers, decoder layers)"
-        raise ArgumentError("num_layers", expected, f"{num_layers!r}")
-    return numbers
-
-
-def _both_sizes(layer_sizes):
-    """The `layer_sizes` of encoder and decoder."""
-    if layer_sizes is None:
-        return None, None
-    if set(layer_sizes) != {"encoder", "decoder"}:
-        expected = 'a dict with "encoder" and "decoder"'
-        raise ArgumentError("layer_sizes", expected, f"{layer_sizes!r}")
-    return layer_sizes["encoder"], layer_sizes["decoder"]

@@ -104,9 +104,8 @@ def checked_inputs(inputs):
         expected = "1 for what may be attended to and 0 for the rest"
         remedy = "A mask to add to scores has 0 = may attend: pass tf.cast(mask == 0, tf.int32)."
         mask = asserted(mask, fits, "attention_mask", expected, "other numbers", remedy)
-    if ids.shape[1] == 0:
-        expected = "at least one token for each text, such as [CLS]"
-        raise ArgumentError("input_ids", expected, f"shape {tuple(ids.shape)}")
+    expected = "at least one token for each text, such as [CLS]"
+    check(ids.shape[1] != 0, "input_ids", expected, f"shape {tuple(ids.shape)}")
     return ids, types, None if mask is None else tf.cast(mask, tf.bool)
 
 
@@ -124,28 +123,27 @@ class PretrainedBert(TakesIds, HasArchitecture, BaseModel):
     def __init__(self, config, *, unpad=False, architecture=None, **kwargs):
         super().__init__(**kwargs)
         self.config = BertConfig.of(config)
-        if self.config.family not in self.families:
-            names = " or ".join(map(str, self.families))
-            expected = f"{names}, since other published models have no {type(self).__name__}"
-            raise ArgumentError("family", expected, self.config.family)
+        names, family = " or ".join(map(str, self.families)), self.config.family
+        expected = f"{names}, since other published models have no {type(self).__name__}"
+        check(family in self.families, "family", expected, family)
         pooler_use = self.pooler_use_with(self.config)
         if pooler_use == "unused":
             self.config = dataclasses.replace(self.config, pooler_activation=None)
-        elif pooler_use == "needed" and self.config.pooler_activation is None:
+        elif pooler_use == "needed":
+            found = self.config.pooler_activation is not None
             expected = f"an activation, since {type(self).__name__} uses the pooler"
-            raise ArgumentError("pooler_activation", expected, "None", 'BERT uses "tanh".')
+            check(found, "pooler_activation", expected, "None", 'BERT uses "tanh".')
         if isinstance(architecture, Architecture):  # anything else: see ConfiguredLayer
             sizes = architecture.num_groups, architecture.embedding_size
-            if any(sizes):
-                expected = "num_groups and embedding_size to be None, since the config has "
-                expected += "num_hidden_groups and embedding_size"
-                raise ArgumentError("architecture", expected, f"{sizes[0]} and {sizes[1]}")
+            expected = "num_groups and embedding_size to be None, since the config has "
+            expected += "num_hidden_groups and embedding_size"
+            check(not any(sizes), "architecture", expected, f"{sizes[0]} and {sizes[1]}")
             for name in ("attention_bias", "scale_embeddings", "embedding_norm"):
-                if getattr(architecture, name) != getattr(Architecture, name):
-                    expected = f"the default {name}: BERT has its own embeddings and biases"
-                    raise ArgumentError("architecture", expected, getattr(architecture, name))
-        if self.has_labels and not self.config.labels:
-            raise ArgumentError("labels", "the names of the classes in the config", "none")
+                value, default = getattr(architecture, name), getattr(Architecture, name)
+                expected = f"the default {name}: BERT has its own embeddings and biases"
+                check(value == default, "architecture", expected, value)
+        if self.has_labels:
+            check(self.config.labels, "labels", "the names of the classes in the config", "none")
         self.unpad = unpad
         self.architecture = architecture
         self.supports_jit = not unpad  # read by Keras for jit_compile="auto"
@@ -197,8 +195,8 @@ class PretrainedBert(TakesIds, HasArchitecture, BaseModel):
                 differences are listed.
         """
         if "architecture" in changes:
-            expected = f"none for {cls.__name__}.from_pretrained, since a checkpoint has one "
-            expected += "already"
+            name = f"{cls.__name__}.from_pretrained"
+            expected = f"none for {name}, since a checkpoint has one already"
             raise ArgumentError("architecture", expected, f"{changes['architecture']!r}")
         names = {field.name for field in dataclasses.fields(BertConfig)} & changes.keys()
         fields = {name: changes.pop(name) for name in names}

@@ -10,13 +10,7 @@ from tf_transformer.layers.architecture import check_layer_sizes
 
 _RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "qa_dropout")
 _MOST_LAYERS = 10_000
-_MAY_BE_NONE = (
-    "embedding_size",
-    "num_hidden_groups",
-    "classifier_dropout",
-    "qa_dropout",
-    "layer_sizes",
-)
+_MAY_BE_NONE = ("embedding_size", "num_hidden_groups", "classifier_dropout", "qa_dropout")
 # Hugging Face's problem types -> what turns a text classifier's logits into answers.
 _PROBLEM_TYPES = {
     "single_label_classification": "softmax",
@@ -134,11 +128,9 @@ class BertConfig:
 
     def __post_init__(self):
         check(not isinstance(self.labels, str), "labels", "a tuple of strings", f"{self.labels!r}")
-        if self.family not in (None, *FAMILIES):
-            expected = f"one of {', '.join(FAMILIES)}, or None"
-            raise ArgumentError("family", expected, f"{self.family!r}")
-        without_segments = not self.traits.has_segments
-        if without_segments:
+        known = self.family in (None, *FAMILIES)
+        check_fields(self, ("family", f"one of {', '.join(FAMILIES)}, or None", known))
+        if not self.traits.has_segments:
             object.__setattr__(self, "type_vocab_size", 0)
         for name in ("pad_token_id", "classifier_dropout", "qa_dropout"):
             if getattr(self, name) is None:
@@ -146,9 +138,8 @@ class BertConfig:
         object.__setattr__(self, "labels", tuple(self.labels or ()))
         for name, default in ((field.name, field.default) for field in dataclasses.fields(self)):
             value = getattr(self, name)
-            if value is None and name in _MAY_BE_NONE:
-                continue
-            if name == "type_vocab_size" and without_segments:
+            is_left_out = name == "type_vocab_size" and not self.traits.has_segments
+            if is_left_out or (value is None and name in _MAY_BE_NONE):
                 continue
             if isinstance(default, bool):
                 check_fields(self, (name, "True or False", isinstance(value, bool)))
@@ -198,15 +189,13 @@ class BertConfig:
                 raise ArgumentError(name, *error.args[1:]) from None
 
     def _check_padding(self):
-        counted = self.traits.pad_token_id is not None
-        if self.pad_token_id is not None and not counted:
+        pad = self.pad_token_id
+        if self.traits.pad_token_id is None:
             expected = "None, since the positions of this family are not counted from padding"
-            raise ArgumentError("pad_token_id", expected, self.pad_token_id)
-        if not counted:
+            check(pad is None, "pad_token_id", expected, pad)
             return
-        is_integer = isinstance(self.pad_token_id, Integral)
-        is_id = is_integer and 0 <= self.pad_token_id < self.vocab_size
-        is_id &= not isinstance(self.pad_token_id, bool)
+        is_id = isinstance(pad, Integral) and not isinstance(pad, bool)
+        is_id = is_id and 0 <= pad < self.vocab_size
         check_fields(
             self,
             ("pad_token_id", f"an integer in [0, {self.vocab_size})", is_id),
@@ -263,10 +252,9 @@ class BertConfig:
             return config
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(config) - set(known))
-        if unknown:
-            expected = f"the keys {', '.join(known)}"
-            remedy = "For a file from another library use `read_config`."
-            raise ArgumentError("config", expected, f"also {', '.join(unknown)}", remedy)
+        expected, got = f"the keys {', '.join(known)}", f"also {', '.join(unknown)}"
+        remedy = "For a file from another library use `read_config`."
+        check(not unknown, "config", expected, got, remedy)
         return cls(**config)
 
     def to_dict(self):
@@ -275,9 +263,8 @@ class BertConfig:
         for name in ("hidden_act", "pooler_activation"):
             if callable(fields[name]):
                 names = [key for key, function in ACTIVATIONS.items() if function is fields[name]]
-                if not names:
-                    expected = f"one of {', '.join(ACTIVATIONS)} in a saved config"
-                    raise ArgumentError(name, expected, f"the function {fields[name]!r}")
+                expected = f"one of {', '.join(ACTIVATIONS)} in a saved config"
+                check(names, name, expected, f"the function {fields[name]!r}")
                 fields[name] = names[0]
         return fields
 

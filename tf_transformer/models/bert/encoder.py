@@ -9,7 +9,7 @@ import functools
 import keras
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import check
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.masks import additive_mask, with_key_masks
 from tf_transformer.functional.int8_product import LARGEST, to_int8
@@ -42,10 +42,9 @@ class ConfiguredLayer(HasArchitecture, keras.layers.Layer):
     def __init__(self, config, *, architecture=None, **kwargs):
         super().__init__(**kwargs)
         self.config = BertConfig.of(config)
-        if architecture is not None and not isinstance(architecture, Architecture):
-            expected = "None or an Architecture"
-            remedy = "For a dict use Architecture.from_dict."
-            raise ArgumentError("architecture", expected, f"{architecture!r}", remedy)
+        fits = isinstance(architecture, Architecture | None)
+        remedy = "For a dict use Architecture.from_dict."
+        check(fits, "architecture", "None or an Architecture", f"{architecture!r}", remedy)
         self.architecture = architecture
         self.parts = architecture or bert_architecture(self.config)
 
@@ -70,10 +69,7 @@ class BertLayer(ConfiguredLayer):
         if positions is None and parts.positions.in_attention:
             positions = parts.positions.copy(dtype, name="positions").for_layer()
         self.group = group
-
-        def drawn():
-            return DrawnKernel(stddev=config.initializer_range)
-
+        drawn = functools.partial(DrawnKernel, stddev=config.initializer_range)
         # Its seed is drawn before those of attention, which keeps the values of a random seed.
         kernel = drawn() if architecture is None else None
         self.attention = BertAttention(
@@ -103,12 +99,11 @@ class BertLayer(ConfiguredLayer):
             self.ffn_before, self.ffn = parts.feed_forward.networks(width, inner, dtype)
             self.attention_norm = parts.new_norm("attention_norm", dtype)
             self.ffn_norm = parts.new_norm("ffn_norm", dtype)
-        self.dropout1, self.dropout2 = (
-            Dropout(config.hidden_dropout_prob, dtype=dtype) for _ in range(2)
-        )
+        rate = config.hidden_dropout_prob
+        self.dropout1, self.dropout2 = (Dropout(rate, dtype=dtype) for _ in range(2))
         if self.ffn_before is not None:
             self.ffn_before_norm = parts.new_norm("ffn_before_norm", dtype)
-            self.dropout0 = Dropout(config.hidden_dropout_prob, dtype=dtype)
+            self.dropout0 = Dropout(rate, dtype=dtype)
 
     def build(self, rows_shape):
         heads_shape = (*rows_shape[:-1], self.attention.query.units)
@@ -126,11 +121,9 @@ class BertLayer(ConfiguredLayer):
             return
         with keras.name_scope("attention"):
             self.attention_output.build(heads_shape)
-        for layer in (self.attention_norm, self.ffn, self.ffn_norm):
+        before = () if self.ffn_before is None else (self.ffn_before, self.ffn_before_norm)
+        for layer in (self.attention_norm, self.ffn, self.ffn_norm, *before):
             layer.build(rows_shape)
-        if self.ffn_before is not None:
-            self.ffn_before.build(rows_shape)
-            self.ffn_before_norm.build(rows_shape)
 
     def forward(
         self, rows, layout, mask=None, bias=None, training=None, with_weights=False, tokens=None
@@ -192,11 +185,10 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         self.positions = None  # BERT's are added with the segments, see `_added`
         if self.architecture is not None and positions.in_embeddings:
             self.positions = positions.copy(dtype, name="position_embeddings")
-        longest, self.max_length = config.max_position_embeddings, config.max_length
-        if positions.max_position is not None and positions.max_position < longest:
-            expected = f"at least {longest} positions, the max_position_embeddings of the config"
-            got = f"{positions.max_position} of {type(positions).__name__}"
-            raise ArgumentError("positions", expected, got)
+        longest, most = config.max_position_embeddings, positions.max_position
+        expected = f"at least {longest} positions, the max_position_embeddings of the config"
+        got = f"{most} of {type(positions).__name__}"
+        check(most is None or most >= longest, "positions", expected, got)
 
     def build(self, input_shape):
         config, width = self.config, self.config.embedding_width
@@ -295,7 +287,7 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
         """The ids, after a check that there are enough positions."""
         if self.architecture is not None:
             return input_ids  # positions with a limit check it
-        most, length = self.max_length, input_ids.shape[1]
+        most, length = self.config.max_length, input_ids.shape[1]
         pad, of = self.config.pad_token_id, "max_position_embeddings"
         of = of if pad is None else f"{of} - pad_token_id - 1"
         limit = f"at most {most} tokens ({of}), the model's number of positions"
@@ -306,8 +298,7 @@ class BertEmbeddings(TakesIds, ConfiguredLayer):
             return asserted(input_ids, tf.reduce_all(tokens <= most), *error)
         if length is None:
             return asserted(input_ids, tf.shape(input_ids)[1] <= most, *error)
-        if length > most:
-            raise ArgumentError(*error)
+        check(length <= most, *error)
         return input_ids
 
 
@@ -331,15 +322,13 @@ class BertEncoder(ConfiguredLayer):
             for n in range(config.num_groups)
         ]
         self.group_of = tuple(map(config.group_of, range(config.num_hidden_layers)))
-        self.final_norm = None
-        if parts.residual.final_norm:
-            self.final_norm = parts.new_norm("final_norm", dtype)
+        has_norm = parts.residual.final_norm
+        self.final_norm = parts.new_norm("final_norm", dtype) if has_norm else None
 
     def build(self, input_shape):
-        width = self.config.embedding_width
-        if input_shape[-1] != width:
-            expected = f"width {width}, for the residual connections"
-            raise ArgumentError("input_tensor", expected, f"shape {tuple(input_shape)}")
+        width, shape = self.config.embedding_width, tuple(input_shape)
+        expected = f"width {width}, for the residual connections"
+        check(shape[-1] == width, "input_tensor", expected, f"shape {shape}")
         if self.embedding_mapping is not None:
             self.embedding_mapping.build((None, width))
         for layer in self.groups:

@@ -72,19 +72,16 @@ class BertWithExits(BertWithHead):
     def __init__(self, config, *, pooling="cls", **kwargs):
         check(pooling in ("cls", "mean"), "pooling", '"cls" or "mean"', f"{pooling!r}")
         super().__init__(config, **kwargs)
-        if self.config.num_hidden_layers < 2:
-            raise ArgumentError("num_hidden_layers", "at least 2, to leave after one", "1")
-        if self.config.answers != "softmax":
-            expected = "single_label_classification, or None, with two labels or more, since "
-            expected += "exits compare classes, one of which is right"
-            got = f"{self.config.problem_type!r} and {len(self.config.labels)}"
-            raise ArgumentError("problem_type", expected, got)
+        layers, answers = self.config.num_hidden_layers, self.config.answers
+        check(layers >= 2, "num_hidden_layers", "at least 2, to leave after one", layers)
+        expected = "single_label_classification, or None, with two labels or more, since exits "
+        expected += "compare classes, one of which is right"
+        got = f"{self.config.problem_type!r} and {len(self.config.labels)}"
+        check(answers == "softmax", "problem_type", expected, got)
         self.pooling = pooling
         self.dropout = classifier_dropout(self.config, self.dtype_policy)
-        self.classifiers = [
-            classifier(len(self.config.labels), f"layer_{n}", self.config)
-            for n in range(self.config.num_hidden_layers)
-        ]
+        units = len(self.config.labels)
+        self.classifiers = [classifier(units, f"layer_{n}", self.config) for n in range(layers)]
 
     def build(self, input_shape=None):
         super().build()

@@ -9,7 +9,7 @@ import contextlib
 import keras
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.masks import create_sequence_to_sequence_mask
 from tf_transformer.functional.tensors import as_ids, in_vocabulary
@@ -63,9 +63,7 @@ class BertLMHead(NotesLayer, keras.layers.Layer):
         with keras.name_scope("transform"):
             self.dense.build((None, self.config.hidden_size))
             self.norm.build((None, self.config.embedding_width))
-        self.output_bias = self.add_weight(
-            name="output_bias", shape=(self.config.vocab_size,), initializer="zeros"
-        )
+        self.output_bias = self.add_weight((self.config.vocab_size,), "zeros", name="output_bias")
 
     def call(self, rows, table):
         rows = self.norm(self.dense(rows))  # (M, E)
@@ -100,13 +98,10 @@ class BertForMaskedLM(BertWithHead):
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
-        if not self.config.tie_word_embeddings:
-            output = "whose output layer is the table of word embeddings"
-            expected = f"True for {type(self).__name__}, {output}"
-            remedy = (
-                "If the checkpoint has the same numbers in both, pass tie_word_embeddings=True."
-            )
-            raise ArgumentError("tie_word_embeddings", expected, "False", remedy)
+        name, tied = type(self).__name__, self.config.tie_word_embeddings
+        expected = f"True for {name}, whose output layer is the table of word embeddings"
+        remedy = "If the checkpoint has the same numbers in both, pass tie_word_embeddings=True."
+        check(tied, "tie_word_embeddings", expected, "False", remedy)
         self.predictions = BertLMHead(self.config, name="predictions", dtype=self.dtype_policy)
 
     def build(self, input_shape=None):

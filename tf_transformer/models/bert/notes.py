@@ -60,13 +60,11 @@ class BERTSelfAttention(BertAttention):
         super().build(hidden_states_shape, hidden_states_shape)
 
     def call(self, hidden_states, attention_mask=None, training=None, *, hidden_states_mask=None):
-        if len(hidden_states.shape) != 3:
-            got = f"shape {tuple(hidden_states.shape)}"
-            raise ArgumentError("hidden_states", "(batch, length, width)", got)
+        got = f"shape {tuple(hidden_states.shape)}"
+        check(len(hidden_states.shape) == 3, "hidden_states", "(batch, length, width)", got)
         if attention_mask is not None and not attention_mask.dtype.is_floating:
-            expected = "floats to add to the scores"
-            remedy = "Pass additive_mask(attention_mask)."
-            raise ArgumentError("attention_mask", expected, attention_mask.dtype.name, remedy)
+            got, remedy = attention_mask.dtype.name, "Pass additive_mask(attention_mask)."
+            raise ArgumentError("attention_mask", "floats to add to the scores", got, remedy)
         mask = with_key_masks(None, hidden_states, hidden_states_mask)
         return self.attend_batch(hidden_states, hidden_states, mask, attention_mask, training)
 
@@ -174,18 +172,15 @@ def attention_layer(
         got = f"shapes {tuple(from_tensor.shape)} and {tuple(to_tensor.shape)}"
         raise ArgumentError("from_tensor, to_tensor", "the same rank, 2 or 3", got)
     lengths = (batch_size, from_seq_length, to_seq_length)
-    if rank == 2 and None in lengths:
+    if rank == 2:
         names = "batch_size, from_seq_length, to_seq_length"
-        raise ArgumentError(names, "all three, since from_tensor is a matrix", lengths)
-    for side, tensor, length in (
-        ("from", from_tensor, from_seq_length),
-        ("to", to_tensor, to_seq_length),
-    ):
-        if rank == 2 and tensor.shape[0] not in (None, batch_size * length):
+        check(None not in lengths, names, "all three, since from_tensor is a matrix", lengths)
+        sides = (("from", from_tensor, from_seq_length), ("to", to_tensor, to_seq_length))
+        for side, tensor, length in sides:
+            rows, got = batch_size * length, f"shape {tuple(tensor.shape)}"
             expected = f"{batch_size} * {length} rows (batch_size, {side}_seq_length)"
-            raise ArgumentError(f"{side}_tensor", expected, f"shape {tuple(tensor.shape)}")
-    batch = tf.TensorShape(from_tensor.shape[:1])
-    if rank == 3 and not batch.is_compatible_with(to_tensor.shape[:1]):
+            check(tensor.shape[0] in (None, rows), f"{side}_tensor", expected, got)
+    elif not tf.TensorShape(from_tensor.shape[:1]).is_compatible_with(to_tensor.shape[:1]):
         expected = f"the batch size of from_tensor, {from_tensor.shape[0]}"
         raise ArgumentError("to_tensor", expected, f"shape {tuple(to_tensor.shape)}")
     layer = _Attention(
@@ -278,9 +273,8 @@ def transformer_model(
         [8, 20, 32]
     """
     input_tensor = as_tensor(input_tensor, "input_tensor")
-    if len(input_tensor.shape) != 3:
-        got = f"shape {tuple(input_tensor.shape)}"
-        raise ArgumentError("input_tensor", "rank 3, (batch, length, width)", got)
+    got = f"shape {tuple(input_tensor.shape)}"
+    check(len(input_tensor.shape) == 3, "input_tensor", "rank 3, (batch, length, width)", got)
     config = BertConfig(
         hidden_size=hidden_size,
         num_hidden_layers=num_hidden_layers,

@@ -5,13 +5,13 @@ N = B (1 + H) documents.
 """
 
 import dataclasses
-import json
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.data.files import write_json
 from tf_transformer.distribution import global_mean
 from tf_transformer.errors import ArgumentError, check, check_choice
 from tf_transformer.functional.activations import get_activation
@@ -49,9 +49,8 @@ def pool_tokens(states, mask, pooling):
         return states[:, 0]
     if mask is None:
         mask = tf.ones(tf.shape(states)[:2], tf.bool)
-    if len(mask.shape) != 2:
-        got = f"shape {tuple(mask.shape)}"
-        raise ArgumentError("attention_mask", "(batch, length), which marks the padding", got)
+    expected = "(batch, length), which marks the padding"
+    check(len(mask.shape) == 2, "attention_mask", expected, f"shape {tuple(mask.shape)}")
     if pooling == "lasttoken":
         places = tf.where(tf.cast(mask, tf.bool), tf.range(tf.shape(states)[1]), 0)
         return tf.gather(states, tf.reduce_max(places, axis=1), batch_dims=1)
@@ -80,19 +79,16 @@ def write_pooling(folder, pooling, normalize, width, dense=None):
     shown = {mode: kind for mode, kind in _MODES.items() if kind in (pooling, *_PUBLISHED)}
     modes = {mode: kind == pooling for mode, kind in shown.items()}
     modes["word_embedding_dimension"] = width
-    contents = {"modules.json": modules, "1_Pooling/config.json": modes}
+    write_json(folder / "modules.json", modules)
+    write_json(folder / "1_Pooling" / "config.json", modes)
     if dense is not None:
+        from safetensors.numpy import save_file
+
         name = dense.get_config()["activation"]
         check_choice("dense", name, ("linear", "tanh"))
         name = next(there for there, here in _ACTIVATIONS.items() if (here or "linear") == name)
         fields = {"in_features": width, "out_features": dense.units, "bias": dense.use_bias}
-        contents["2_Dense/config.json"] = {**fields, "activation_function": name}
-    for path, content in contents.items():
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-    if dense is not None:
-        from safetensors.numpy import save_file
-
+        write_json(folder / "2_Dense" / "config.json", {**fields, "activation_function": name})
         weights = {name: np.ascontiguousarray(x.numpy().T) for name, x in _homes(dense).items()}
         save_file(weights, folder / "2_Dense" / "model.safetensors", metadata={"format": "pt"})
 
@@ -185,7 +181,6 @@ class SentenceEncoder(BertWithHead):
         float32 tensor (B, D), or (B, F) with a dense layer.
 
     Example:
-        >>> from tf_transformer.models.bert.bert_config import BertConfig
         >>> model = SentenceEncoder(BertConfig(13, 8, 2, 2, 16))
         >>> vectors = model({"input_ids": tf.constant([[2, 7, 3]])})
         >>> vectors.shape.as_list(), round(float(tf.norm(vectors)), 4)
@@ -294,11 +289,11 @@ class TwoTowers(BaseModel):
         super().__init__(**kwargs)
         self.autocast = False  # the encoders take ids
         check(temperature > 0, "temperature", "a number above 0", temperature)
-        for encoder in (queries, documents):
-            if encoder is not None and not encoder.normalize:
-                expected = "encoders with normalize=True, since scores are cosines"
-                raise ArgumentError("queries, documents", expected, "normalize=False")
-        widths = queries.width, (documents or queries).width
+        both = queries, documents or queries
+        expected = "encoders with normalize=True, since scores are cosines"
+        are_unit = all(encoder.normalize for encoder in both)
+        check(are_unit, "queries, documents", expected, "normalize=False")
+        widths = tuple(encoder.width for encoder in both)
         check(widths[0] == widths[1], "documents", f"an encoder of width {widths[0]}", widths)
         self.queries, self.documents, self.temperature = queries, documents, temperature
 

@@ -4,14 +4,13 @@ Axes: B batch, T length.
 """
 
 import functools
-import json
 import re
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.files import replacing
+from tf_transformer.data.files import replacing, write_json
 from tf_transformer.errors import ArgumentError, MissingFileError, check, check_choice
 from tf_transformer.functional.tensors import asserted
 from tf_transformer.models.bert.checkpoints.config_files import (
@@ -28,11 +27,7 @@ from tf_transformer.tokenizers import (
     read_sentencepiece,
 )
 from tf_transformer.tokenizers.graph.texts import characters_of, literal, replaced
-from tf_transformer.tokenizers.tokenizer_file import (
-    TokenizerFile,
-    UnsupportedPart,
-    fairseq_ids,
-)
+from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, UnsupportedPart, fairseq_ids
 
 # Fields of tokenizer_config.json -> fields of a BertNormalizer in a tokenizer.json.
 _NORMALIZER = {
@@ -72,7 +67,7 @@ def read_tokenizer(folder, lowercase=None):
 def read_tokenizer_file(folder, lowercase=None):
     """Read the vocabulary of a checkpoint folder, as a `TokenizerFile`; see `read_tokenizer`."""
     path, vocabulary = Path(folder) / "tokenizer_config.json", Path(folder) / "vocab.txt"
-    settings = read_json(path) if path.is_file() else {}
+    settings = read_json(path, default={})
     settings = {name: value for name, value in settings.items() if value is not None}
     if path.with_name("tokenizer.json").is_file():
         file = TokenizerFile.read(path.with_name("tokenizer.json"))
@@ -103,10 +98,10 @@ def read_tokenizer_file(folder, lowercase=None):
 
 def _check_model_type(settings, path, expected):
     """Refuse a model whose tokenizer is another one, if nothing else says which it is."""
-    if "tokenizer_class" not in settings and path.is_file():
-        content = read_json(path)
+    if "tokenizer_class" not in settings:
+        model_type = read_json(path, default={}).get("model_type")
         try:
-            check_choice("model_type", content.get("model_type"), (expected, OWN, None))
+            check_choice("model_type", model_type, (expected, OWN, None))
         except ArgumentError as error:
             raise error.inside(path) from None
 
@@ -156,8 +151,7 @@ def _framed(content, kind, start, end, mask):
 def refuse_added_tokens(folder, settings, file):
     """Refuse further tokens next to a vocabulary: only a `tokenizer.json` fully defines them."""
     described = settings.get("added_tokens_decoder") or {}
-    further = folder / "added_tokens.json"
-    further = read_json(further) if further.is_file() else {}
+    further = read_json(folder / "added_tokens.json", default={})
     try:
         described = [(token["content"], token["special"]) for token in described.values()]
         known = {token.content for token in file.added_tokens}
@@ -358,10 +352,8 @@ def write_bert_vocabulary(folder, tokenizer, max_length):
         "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
         "model_max_length": max_length,
     }
-    for name, text in (
-        # Without the added tokens, which only the tokenizer.json can describe.
-        ("vocab.txt", "\n".join(file.vocabulary[: len(file.model["vocab"])])),
-        ("tokenizer_config.json", json.dumps(config, indent=2)),
-    ):
-        with replacing(folder / name) as beside:
-            beside.write_text(text + "\n", encoding="utf-8")
+    write_json(folder / "tokenizer_config.json", config)
+    # Without the added tokens, which only the tokenizer.json can describe.
+    tokens = file.vocabulary[: len(file.model["vocab"])]
+    with replacing(folder / "vocab.txt") as beside:
+        beside.write_text("\n".join(tokens) + "\n", encoding="utf-8")

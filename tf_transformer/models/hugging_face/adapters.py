@@ -15,16 +15,14 @@ import numpy as np
 from tf_transformer.data.files import replacing, write_json
 from tf_transformer.errors import ArgumentError, check
 from tf_transformer.layers.feed_forwards import FlatDense
-from tf_transformer.models.base_model import adapted_layers, check_merged
+from tf_transformer.models.base_model import adapted_layers, check_float, check_merged
 from tf_transformer.models.bert.checkpoints.config_files import check_fields, read_json, read_table
-from tf_transformer.models.bert.checkpoints.files import SafetensorsFile, check_weights
-from tf_transformer.models.hugging_face.folders import (
-    FAMILIES,
-    arguments_of,
-    described,
-    name_of,
-    tensor_of,
+from tf_transformer.models.bert.checkpoints.files import (
+    SafetensorsFile,
+    check_weights,
+    name_in_file,
 )
+from tf_transformer.models.hugging_face.folders import FAMILIES, arguments_of, described, name_of
 from tf_transformer.models.language_model import LanguageModel
 from tf_transformer.models.transformer import Transformer
 
@@ -116,8 +114,7 @@ def save_adapters(model, folder):
 
     Raises:
         FileExistsError: If the folder contains anything but adapters.
-        ImportError: If the package `safetensors` is not installed.
-        OSError: If the folder cannot be written; its previous content is kept.
+        ImportError, OSError: See `save_pretrained`.
         ValueError: If the model has no adapters, or no published model has its architecture; or if
             one matrix in the files is several layers here whose alpha / r differs.
 
@@ -174,8 +171,7 @@ def load_adapters(model, folder, *, ignored_fields=()):
             do not change what the model computes; others are refused.
 
     Raises:
-        FileNotFoundError: If a file is missing, or the weights are pickled.
-        ImportError: If the package `safetensors` is not installed.
+        FileNotFoundError, ImportError: See `load`.
         ValueError: If the model has adapters or int8 weights; if the kind of adapter is not
             supported, or a field may change the result and is unknown; or if the weights do not
             match the model: all differences are listed.
@@ -259,9 +255,7 @@ def _settings(config):
         fits = isinstance(given[name], dict)
         # Other patterns may take forever.
         fits = fits and all(re.fullmatch(r"\^?[\w.]+", key, re.ASCII) for key in given[name])
-        if not fits:
-            expected = "an object whose keys are names of layers"
-            raise ArgumentError(name, expected, reprlib.repr(given[name]))
+        check(fits, name, "an object whose keys are names of layers", reprlib.repr(given[name]))
     for rank in (given["r"], *given["rank_pattern"].values()):
         if type(rank) is not int or not 1 <= rank < 2**31:
             raise ArgumentError("r, rank_pattern", "whole numbers from 1 on", reprlib.repr(rank))
@@ -298,9 +292,7 @@ def _free_layers(model):
     """`_layers` of a model that has neither adapters nor int8 weights."""
     layers = _layers(model)
     check_merged(model)
-    if any(weight.dtype == "int8" for weight in model.weights):
-        expected, remedy = "weights in floating point", "Pass the original."
-        raise ArgumentError("model", expected, "int8", remedy)
+    check_float(model, "Pass the original.")
     return layers
 
 
@@ -331,7 +323,7 @@ def _modules(model, family):
     """The layers in a family's files, with `(name, layer)` of their parts: c_attn has three."""
     modules = {}
     for ours, layer in _layers(model).items():
-        there, (part, parts) = tensor_of(family, ours)
+        there, (part, parts) = name_in_file(ours, family.names)
         modules.setdefault(there.removesuffix(".weight"), [None] * parts)[part - 1] = ours, layer
     return modules
 

@@ -1,5 +1,6 @@
 """What describes a family of published models; GPT-2, Llama, Mistral and Qwen2."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -44,26 +45,15 @@ class Family(NamedTuple):
 
 
 def fields_of(text):
-    """The rows of a family's own fields, then those that all share."""
-    own = read_table(text)
-    named = {name for row in own for name in row.names.split()}
-    kept = (
-        row._replace(names=" ".join(name for name in row.names.split() if name not in named))
-        for row in _COMMON
-    )
-    return own + tuple(row for row in kept if row.names)
+    """The rows of the fields that all families share, then a family's own, which count."""
+    return _COMMON + read_table(text)
 
 
 def read_names(text, attention=()):
-    """Read rows of a name here, one in the files, and perhaps "part/parts" of a joint tensor.
-
-    A name that ends in "/" stands for all leaves: kernel and gamma are `weight`, bias and beta
-    `bias` in the files. `{n}` is the number of a layer; a row with STACK is read for the encoder
-    and the decoder, one with DENSE for wq, wk, wv and dense, in the files as in `attention`.
-    """
-    dense = ("wq", "wk", "wv", "dense")[: len(attention)]
+    """Read rows for `name_in_file`: a name here, one there, perhaps "part/parts" of a tensor."""
+    # A row with STACK is for the encoder and the decoder, one with DENSE for all four dense layers.
     words = {"STACK": {name: name for name in ("encoder", "decoder")}}
-    words["DENSE"] = dict(zip(dense, attention, strict=True))
+    words["DENSE"] = dict(zip(("wq", "wk", "wv", "dense"), attention, strict=False))
     rows = []
     for line in text.strip().splitlines():
         here, there, part = (*line.split(), "1/1")[:3]
@@ -86,11 +76,12 @@ _OF_GPT2 = {
     **{"vocab_size": "vocab_size", "max_position": "n_positions"},
     "share_embeddings": "tie_word_embeddings",
 }
-_OF_LLAMA = {
+SIZES = {
     **{"num_layers": "num_hidden_layers", "d_model": "hidden_size", "dff": "intermediate_size"},
     **{"num_heads": "num_attention_heads", "vocab_size": "vocab_size"},
-    **{"max_position": "max_position_embeddings", "share_embeddings": "tie_word_embeddings"},
+    "max_position": "max_position_embeddings",
 }
+_OF_LLAMA = {**SIZES, "share_embeddings": "tie_word_embeddings"}
 
 
 def _read_gpt2(fields):
@@ -187,39 +178,40 @@ def _rotary(fields):
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
-def _reader(attention_bias=False):
-    """A function that reads the arguments of a Llama or a relative."""
-
-    def read(fields):
-        heads, width = fields["num_attention_heads"], fields["hidden_size"]
-        window = fields.get("sliding_window")
-        return {
-            **{ours: fields[name] for ours, name in _OF_LLAMA.items()},
-            "rate": 0.0,
-            "pad_id": padding_of(fields),
-            "architecture": Architecture(
-                positions=_rotary(fields),
-                norm=RMSNorm(fields["rms_norm_eps"]),
-                residual=PreNorm(),
-                feed_forward=GatedFeedForward(
-                    fields["hidden_act"], use_bias=fields.get("mlp_bias", False)
-                ),
-                key_dim=fields["head_dim"] or width // heads,
-                num_key_value_heads=fields["num_key_value_heads"] or heads,
-                # Here, the distance to the farthest key; there, the number of keys.
-                window=None if window is None else window - 1,
-                attention_bias=fields.get("attention_bias", attention_bias),
-                scale_embeddings=False,
-            ),
-        }
-
-    return read
+def _read_llama(fields, attention_bias=False):
+    """The arguments of a Llama or a relative."""
+    heads, width = fields["num_attention_heads"], fields["hidden_size"]
+    window, mlp_bias = fields.get("sliding_window"), fields.get("mlp_bias", False)
+    return {
+        **{ours: fields[name] for ours, name in _OF_LLAMA.items()},
+        "rate": 0.0,
+        "pad_id": padding_of(fields),
+        "architecture": Architecture(
+            positions=_rotary(fields),
+            norm=RMSNorm(fields["rms_norm_eps"]),
+            residual=PreNorm(),
+            feed_forward=GatedFeedForward(fields["hidden_act"], use_bias=mlp_bias),
+            key_dim=fields["head_dim"] or width // heads,
+            num_key_value_heads=fields["num_key_value_heads"] or heads,
+            # Here, the distance to the farthest key; there, the number of keys.
+            window=None if window is None else window - 1,
+            attention_bias=fields.get("attention_bias", attention_bias),
+            scale_embeddings=False,
+        ),
+    }
 
 
-def _write_llama(arguments):
+def _write_llama(arguments, own=()):
+    """The fields of a Llama or a relative, with those of its own."""
     parts = arguments["architecture"]
     positions = parts.positions
+    owned = {
+        "attention_bias": parts.attention_bias,
+        "mlp_bias": parts.feed_forward.use_bias,
+        "sliding_window": None if parts.window is None else parts.window + 1,
+    }
     fields = {
+        **{name: owned[name] for name in own},
         **{name: arguments[ours] for ours, name in _OF_LLAMA.items()},
         "pad_token_id": arguments["pad_id"],
         "rms_norm_eps": parts.norm.epsilon,
@@ -234,21 +226,6 @@ def _write_llama(arguments):
     elif positions.stretch != 1.0:
         fields["rope_scaling"] = {"rope_type": "linear", "factor": positions.stretch}
     return fields
-
-
-def _writer(*own):
-    """A function that writes the fields of a Llama or a relative, with those of its own."""
-
-    def write(arguments):
-        parts = arguments["architecture"]
-        values = {
-            "attention_bias": parts.attention_bias,
-            "mlp_bias": parts.feed_forward.use_bias,
-            "sliding_window": None if parts.window is None else parts.window + 1,
-        }
-        return {**_write_llama(arguments), **{name: values[name] for name in own}}
-
-    return write
 
 
 _LLAMA_FIELDS = """
@@ -269,8 +246,8 @@ _LLAMA = Family(
     published_as="LlamaForCausalLM",
     fields=fields_of(f"{_LLAMA_FIELDS}attention_bias mlp_bias | [false, true] | as named"),
     defaults=_LLAMA_DEFAULTS,
-    read=_reader(),
-    write=_writer("attention_bias", "mlp_bias"),
+    read=_read_llama,
+    write=functools.partial(_write_llama, own=("attention_bias", "mlp_bias")),
     names=read_names("""
 decoder/embedding/embedding/embeddings   model.embed_tokens.weight
 decoder/layer{n}/layernorm1/             model.layers.{n}.input_layernorm.
@@ -297,7 +274,7 @@ _MISTRAL = _LLAMA._replace(
         **{"intermediate_size": 14336, "max_position_embeddings": 131072},
         **{"num_key_value_heads": 8, "sliding_window": 4096},
     },
-    write=_writer("sliding_window"),
+    write=functools.partial(_write_llama, own=("sliding_window",)),
 )
 _QWEN2 = _LLAMA._replace(
     published_as="Qwen2ForCausalLM",
@@ -310,7 +287,7 @@ use_mrope | [false] | positions in three dimensions
         **{"intermediate_size": 22016, "vocab_size": 151936, "max_position_embeddings": 32768},
         "num_key_value_heads": 32,
     },
-    read=lambda fields: _reader("qkv")({**fields, "sliding_window": None}),
-    write=_writer(),
+    read=lambda fields: _read_llama({**fields, "sliding_window": None}, "qkv"),
+    write=_write_llama,
 )
 DECODERS = {"gpt2": _GPT2, "llama": _LLAMA, "mistral": _MISTRAL, "qwen2": _QWEN2}

@@ -12,10 +12,15 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.files import replacing, write_json
-from tf_transformer.errors import ArgumentError, check_choice, is_number
+from tf_transformer.errors import ArgumentError, check, check_choice, is_number
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.models import bert
-from tf_transformer.models.base_model import check_merged, check_sizes, short_collections
+from tf_transformer.models.base_model import (
+    check_float,
+    check_merged,
+    check_sizes,
+    short_collections,
+)
 from tf_transformer.models.bert.checkpoints.config_files import (
     RELATIVES,
     check_fields,
@@ -25,12 +30,13 @@ from tf_transformer.models.bert.checkpoints.config_files import (
 )
 from tf_transformer.models.bert.checkpoints.files import (
     SafetensorsFile,
-    are_equal,
     check_weights,
     copy_side_files,
+    name_in_file,
+    unequal_copies,
 )
 from tf_transformer.models.bert.sentence_encoder import load_dense, read_pooling
-from tf_transformer.models.hugging_face.decoders import DECODERS
+from tf_transformer.models.hugging_face.decoders import DECODERS, SIZES
 from tf_transformer.models.hugging_face.translators import TRANSLATORS
 from tf_transformer.models.language_model import LanguageModel
 from tf_transformer.models.pooled_model import PooledModel
@@ -48,13 +54,11 @@ _CLASSES = {
     "ForSequenceClassification": bert.BertForSequenceClassification,
     "ForTokenClassification": bert.BertForTokenClassification,
 }
-_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 
 def published_type(path):
     """The `model_type` of a folder in Hugging Face's layout; None for other places."""
-    file = Path(path) / "config.json"
-    return read_json(file).get("model_type") if file.is_file() else None
+    return read_json(Path(path) / "config.json", default={}).get("model_type")
 
 
 def load(path, *, ignored_fields=(), **changes):
@@ -81,11 +85,9 @@ def load(path, *, ignored_fields=(), **changes):
             the result and is unknown, or the weights do not match it; all differences are listed.
 
     Example:
-        >>> from tf_transformer import LanguageModel, architectures, layers
-        >>> gpt2 = architectures.get("gpt2").choices()
-        >>> gpt2 = dataclasses.replace(gpt2, positions=layers.LearnedPositions(9))
+        >>> from tf_transformer import Architecture, LanguageModel, LearnedPositions, PreNorm
+        >>> gpt2 = Architecture(LearnedPositions(9), residual=PreNorm(), scale_embeddings=False)
         >>> model = LanguageModel(1, 8, 2, 16, 13, 9, architecture=gpt2, pad_id=None)
-        >>> model.build()
         >>> save_pretrained(model, "my-gpt2")
         >>> load("my-gpt2")([[3, 7]]).shape.as_list()
         [1, 2, 13]
@@ -118,9 +120,8 @@ def load_sentence_encoder(path, *, pooling=None, normalize=None, ignored_fields=
     given = {"pooling": pooling, "normalize": normalize}
     given = {name: value for name, value in given.items() if value is not None}
     head = {"normalize": True, **read_pooling(path), **given}
-    if "pooling" not in head:
-        expected = f'"lasttoken", "mean" or "cls", since there is no modules.json in {path}'
-        raise ArgumentError("pooling", expected, "None")
+    expected = f'"lasttoken", "mean" or "cls", since there is no modules.json in {path}'
+    check("pooling" in head, "pooling", expected, "None")
     model = _load_pooled(path, read_json(file), ignored_fields, **head)
     if model.dense is not None:
         load_dense(model.dense, path)
@@ -153,11 +154,7 @@ def _load_pooled(path, content, ignored_fields, **head):
 
 
 # Arguments of a `LanguageModel` -> fields of the config of a `PooledModel`.
-_OF_CONFIG = {
-    **{"num_layers": "num_hidden_layers", "d_model": "hidden_size", "dff": "intermediate_size"},
-    **{"num_heads": "num_attention_heads", "vocab_size": "vocab_size"},
-    **{"max_position": "max_position_embeddings", "rate": "hidden_dropout_prob"},
-}
+_OF_CONFIG = {**SIZES, "rate": "hidden_dropout_prob"}
 
 
 def _pooled(family):
@@ -166,10 +163,8 @@ def _pooled(family):
     names = [row for row in family.names if row[0] != head[0]]
     copies = {name: of for name, of in family.copies.items() if name != "lm_head.weight"}
     left_over = rf"{family.left_over}|(lm_head|score)\.weight|decoder\..*"
-    published_as = re.sub(
-        "LMHeadModel|ForCausalLM", "ForSequenceClassification", family.published_as
-    )
-    options = {"published_as": published_as, "left_over": left_over}
+    named = re.sub("LMHeadModel|ForCausalLM", "ForSequenceClassification", family.published_as)
+    options = {"published_as": named, "left_over": left_over}
     return family._replace(names=(*names, head), copies=copies, **options)
 
 
@@ -184,21 +179,20 @@ def _described_by(content, file, ignored_fields):
 
 def _load(path, family, arguments, made, options):
     """Create a model of a class, and assign all weights of a file."""
-    weights = SafetensorsFile(path)
-    _check_sizes(path, weights, arguments)
-    size = 4 * sum(map(math.prod, weights.shapes.values()))  # in float32
-    with short_collections(size):
+    weights, parts = SafetensorsFile(path), arguments["architecture"]
+    width, heads = arguments["d_model"], arguments["num_heads"]
+    layers = [(np.sum(arguments["num_layers"]), heads, arguments["dff"])]
+    found = sum(map(math.prod, weights.shapes.values()))
+    table = width * arguments.get("vocab_size", arguments.get("input_vocab_size"))
+    check_sizes(path, found, table, width, parts.key_dim or width // heads, layers, parts)
+    with short_collections(4 * found):  # in float32
         model = made(**options)
         with keras.StatelessScope():  # which makes the values at its end: random ones take seconds
             model.build()
-            for weight in model.weights:
-                weight._initializer = _uninitialized
+            for x in model.weights:
+                x._initializer = lambda shape, dtype: tf.raw_ops.Empty(shape=shape, dtype=dtype)
     _assign(model, weights, family, arguments)
     return model
-
-
-def _uninitialized(shape, dtype):
-    return tf.raw_ops.Empty(shape=shape, dtype=dtype)
 
 
 def _bert_class(content, file):
@@ -250,18 +244,14 @@ def save_pretrained(model, folder, tokenizer_from=None):
             None keeps the replaced model's.
 
     Raises:
-        FileExistsError: If the folder contains anything but a model.
-        ImportError: If the package `safetensors` is not installed.
-        OSError: If the folder cannot be written; its previous content is kept.
+        FileExistsError, ImportError, OSError: See `Bert.save_pretrained`.
         ValueError: If no published model has the architecture, as after pruning; or if the model
             has int8 weights or adapters, see `merge_adapters` and `save_adapters`.
 
     Example:
-        >>> from tf_transformer import LanguageModel, architectures, layers
-        >>> gpt2 = architectures.get("gpt2").choices()
-        >>> gpt2 = dataclasses.replace(gpt2, positions=layers.LearnedPositions(9))
+        >>> from tf_transformer import Architecture, LanguageModel, LearnedPositions, PreNorm
+        >>> gpt2 = Architecture(LearnedPositions(9), residual=PreNorm(), scale_embeddings=False)
         >>> model = LanguageModel(1, 8, 2, 16, 13, 9, architecture=gpt2, pad_id=None)
-        >>> model.build()
         >>> save_pretrained(model, "my-gpt2")
         >>> sorted(path.name for path in Path("my-gpt2").iterdir())
         ['config.json', 'model.safetensors']
@@ -272,19 +262,16 @@ def save_pretrained(model, folder, tokenizer_from=None):
         model.save_pretrained(folder, tokenizer_from)
         return
     is_pooled = isinstance(model, PooledModel) and bool(model.config.labels)
-    if not isinstance(model, LanguageModel | Transformer) and not is_pooled:
-        expected = "a LanguageModel, a Transformer, a PooledModel with labels or a model of "
-        expected += "tf_transformer.bert"
-        raise ArgumentError("model", expected, type(model).__name__)
+    fits = is_pooled or isinstance(model, LanguageModel | Transformer)
+    expected = "a LanguageModel, a Transformer, a PooledModel with labels or a model of "
+    check(fits, "model", f"{expected}tf_transformer.bert", type(model).__name__)
     if not model.built:
         model.build()
     check_merged(model)
-    if any(weight.dtype == "int8" for weight in model.weights):
-        raise ArgumentError("model", "weights in floating point", "int8", "Save the original.")
+    check_float(model, "Save the original.")
     arguments = arguments_of(model)
     source = Path(folder if tokenizer_from is None else tokenizer_from)
-    published = source / "config.json"
-    published = read_json(published) if published.is_file() else {}
+    published = read_json(source / "config.json", default={})
     model_type, fields = described(model, arguments, published.get("model_type"))
     family = FAMILIES[model_type]
     if is_pooled:
@@ -355,7 +342,7 @@ def _homes(model, family):
         ours = name_of(model, variable)
         if ours.startswith("dense/"):  # which has a file of its own
             continue
-        there, (part, parts) = tensor_of(family, ours)
+        there, (part, parts) = name_in_file(ours, family.names)
         homes.setdefault(there, [None] * parts)[part - 1] = ours, variable
     return homes
 
@@ -364,18 +351,6 @@ def name_of(model, variable):
     """A variable's name in the tables: without the model's name and the kind of positions."""
     name = variable.path.removeprefix(f"{model.path}/")
     return re.sub(r"/(learned|t5)_positions(_\d+)?/", "/positions/", name)
-
-
-def tensor_of(family, ours):
-    """The name in the file, and the part, of a variable."""
-    [number] = re.findall(r"layer(\d+)/", ours) or [""]
-    general = re.sub(r"layer\d+/", "layer{n}/", ours)
-    scope, _, leaf = general.rpartition("/")
-    for here, there, part in family.names:
-        if here in (ours, general, f"{scope}/"):
-            ending = _LEAVES[leaf] if here.endswith("/") else ""
-            return there.replace("{n}", number) + ending, part
-    raise KeyError(ours)
 
 
 def _is_transposed(family, ours):
@@ -403,16 +378,6 @@ def _shape(family, home):
     return (1, *shape) if home[0][0] == _BIAS else shape
 
 
-def _check_sizes(path, file, arguments):
-    """Refuse sizes far beyond the weights in a file."""
-    parts, width = arguments["architecture"], arguments["d_model"]
-    key_dim = parts.key_dim or width // arguments["num_heads"]
-    layers = [(np.sum(arguments["num_layers"]), arguments["num_heads"], arguments["dff"])]
-    found = sum(map(math.prod, file.shapes.values()))
-    rows = arguments.get("vocab_size", arguments.get("input_vocab_size"))
-    check_sizes(path, found, rows * width, width, key_dim, layers, parts)
-
-
 def _assign(model, file, family, arguments):
     """Assign all weights; names and shapes must match exactly."""
     is_bare = not any(name.startswith(family.prefix) for name in file.shapes)
@@ -428,11 +393,7 @@ def _assign(model, file, family, arguments):
         known = there in copies or constant(there) is not None
         return known or re.fullmatch(family.left_over, there)
 
-    differences = [
-        f"{there}: expected to equal {of}"
-        for there, of in copies.items()
-        if there in file.shapes and not are_equal(file, there, of)
-    ]
+    differences = list(unequal_copies(file, copies))
     for there in file.shapes.keys() - homes.keys():
         expected = constant(there)
         if expected is not None and not np.allclose(file.read(there), expected, atol=1e-3):

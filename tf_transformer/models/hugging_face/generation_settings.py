@@ -80,9 +80,7 @@ def generation_settings(path, *, ignored_fields=(), **changes):
             supported; or if `config.json` is read and does not say what ends a text.
 
     Example:
-        >>> import json
-        >>> content = {"eos_token_id": 2, "num_beams": 4, "max_length": 128}
-        >>> _ = Path("generation_config.json").write_text(json.dumps(content))
+        >>> _ = Path("generation_config.json").write_text('{"eos_token_id": 2, "num_beams": 4}')
         >>> settings = generation_settings(".", max_new_tokens=50)
         >>> settings["end_id"], settings["beams"]["beam_size"], settings["max_new_tokens"]
         ((2,), 4, 50)
@@ -95,9 +93,8 @@ def generation_settings(path, *, ignored_fields=(), **changes):
         names = {name for row in SETTINGS for name in row.names.split()}
         content = {name: value for name, value in read_json(file).items() if name in names}
         content |= changes
-        if "eos_token_id" not in content:
-            expected = f"the id that ends a text in {file}, or null"
-            raise ArgumentError("eos_token_id", expected, "none", "Pass it as an argument.")
+        name, expected = "eos_token_id", f"the id that ends a text in {file}, or null"
+        check(name in content, name, expected, "none", "Pass it as an argument.")
     check_fields(content, SETTINGS, file, ignored_fields)
     given = {name: value for name, value in content.items() if value is not None}
     try:
@@ -135,9 +132,8 @@ def _settings(fields):
     settings["n_best"] = fields["num_return_sequences"]
     beam_size = fields["num_beams"]
     if beam_size != 1:
-        if fields["do_sample"]:
-            got = f"true with num_beams {beam_size}"
-            raise ArgumentError("do_sample", "false for beam search", got)
+        got = f"true with num_beams {beam_size}"
+        check(not fields["do_sample"], "do_sample", "false for beam search", got)
         how = {name: fields[name] for name in ("length_penalty", "early_stopping")}
         settings["beams"] = {"beam_size": beam_size, "length_divisor": "length", **how}
     elif fields["do_sample"]:

@@ -20,7 +20,7 @@ from tf_transformer.tokenizers.tokenizer_file import TokenizerFile, fairseq_ids
 # eng_Latn, en_XX, __en__
 _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+|__[a-z]{2,3}__")
 _LANGUAGE_ID = -1  # stands for that of a text in `around`
-_CODE = r"^(>>(?s:.*?)<<)(?s:.*)$"  # Marian's, at the start of a text
+_CODE = r"^(>>(?s:.*?)<<)((?s:.*))$"  # Marian's, and the rest of a text
 
 
 class TranslationTokenizer(tf.Module):
@@ -90,8 +90,7 @@ class TranslationTokenizer(tf.Module):
         path = Path(path)
         if (path / "source.spm").is_file():
             return cls._marian(path, source_language or target_language)
-        file = path / "tokenizer_config.json"
-        kind = read_json(file).get("tokenizer_class") if file.is_file() else None
+        kind = read_json(path / "tokenizer_config.json", default={}).get("tokenizer_class")
         if (path / "tokenizer.json").is_file():
             tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
             frame = [number for number, _ in tokenizer.frame()]
@@ -124,9 +123,8 @@ class TranslationTokenizer(tf.Module):
 
     @classmethod
     def _marian(cls, path, language):
-        if language is not None:
-            expected = "None: a source text of Marian begins with its code, as in >>fra<<"
-            raise ArgumentError("source_language, target_language", expected, f"{language!r}")
+        expected = "None: a source text of Marian begins with its code, as in >>fra<<"
+        check(language is None, "source_language, target_language", expected, f"{language!r}")
         if (path / "target_vocab.json").is_file():
             raise ArgumentError("path", "one vocabulary for both sides", f"two in {path}")
         ids = _vocabulary(path)
@@ -168,8 +166,7 @@ class TranslationTokenizer(tf.Module):
         error = ("text", expected, "another", "It begins with:")
         unknown = tf.boolean_mask(code, has_code & (number < 0))
         number = asserted(number, tf.equal(tf.size(unknown), 0), *error, unknown)
-        size = tf.strings.length(text)
-        text = tf.strings.substr(text, tf.strings.length(code), size - tf.strings.length(code))
+        text = tf.strings.regex_replace(text, _CODE, r"\2")
         codes = tf.RaggedTensor.from_row_lengths(number[has_code], tf.cast(has_code, tf.int64))
         return tf.concat([codes, self.source.encode_strings(text)], axis=1)
 
@@ -222,8 +219,9 @@ def _vocabulary(path):
 
 def _graph(path, ids, special):
     """The tokenizer of a model of SentencePiece; further tokens in other files are refused."""
-    file, settings = read_sentencepiece(path, ids, special), path.with_name("tokenizer_config.json")
-    refuse_added_tokens(path.parent, read_json(settings) if settings.is_file() else {}, file)
+    file = read_sentencepiece(path, ids, special)
+    settings = read_json(path.with_name("tokenizer_config.json"), default={})
+    refuse_added_tokens(path.parent, settings, file)
     return GraphTokenizer.of(file)
 
 
@@ -231,7 +229,7 @@ def _m2m100(path):
     """The tokenizer, and its languages by their ids, which follow those of the vocabulary."""
     ids = _vocabulary(path)
     file = path / "special_tokens_map.json"
-    names = (read_json(file) if file.is_file() else {}).get("additional_special_tokens") or []
+    names = read_json(file, default={}).get("additional_special_tokens") or []
     if not names or not all(isinstance(name, str) and _LANGUAGE.fullmatch(name) for name in names):
         raise ArgumentError("additional_special_tokens", f"languages in {file}", f"{names!r}")
     languages = {len(ids) + number: name for number, name in enumerate(names)}
@@ -243,7 +241,7 @@ def _m2m100(path):
 def _t5(path):
     """The tokenizer: pieces, then the tokens for masked spans (Raffel et al. 2020, 3.1.4)."""
     file = path / "tokenizer_config.json"
-    count = (read_json(file) if file.is_file() else {}).get("extra_ids", 100)
+    count = read_json(file, default={}).get("extra_ids", 100)
     if type(count) is not int or count < 0:
         raise ArgumentError("extra_ids", f"a whole number, at least 0, in {file}", f"{count!r}")
     extra = [f"<extra_id_{number}>" for number in reversed(range(count))]
@@ -285,7 +283,7 @@ def decoder_tokenizer(path):
     """The `GraphTokenizer` of a decoder: its `tokenizer.json`, or Llama's `tokenizer.model`."""
     path = Path(path)
     file = path / "tokenizer_config.json"
-    settings = read_json(file) if file.is_file() else {}
+    settings = read_json(file, default={})
     if (path / "tokenizer.json").is_file() or not (path / "tokenizer.model").is_file():
         tokenizer = GraphTokenizer.from_file(path / "tokenizer.json")
         _check_frame(tokenizer, settings, file)

@@ -1,8 +1,10 @@
 """Published encoder-decoders: Marian, BART, mBART, M2M100 with NLLB, and T5."""
 
+import functools
+
 import tensorflow as tf
 
-from tf_transformer.errors import ArgumentError
+from tf_transformer.errors import check
 from tf_transformer.layers.architecture import Architecture
 from tf_transformer.layers.feed_forwards import FeedForward, GatedFeedForward
 from tf_transformer.layers.norms import LayerNorm, RMSNorm
@@ -15,9 +17,8 @@ from tf_transformer.models.transformer import Transformer
 def _one(fields, *names):
     """The value of two fields, for the encoder and the decoder, that must agree."""
     first, second = (fields[name] for name in names)
-    if first != second:
-        got = f"{first} and {second}"
-        raise ArgumentError(", ".join(names), "one number for encoder and decoder", got)
+    expected, got = "one number for encoder and decoder", f"{first} and {second}"
+    check(first == second, ", ".join(names), expected, got)
     return first
 
 
@@ -48,31 +49,35 @@ def _shared_fields(arguments, *stacks):
     }
 
 
-def _bart_reader(positions, output_bias=True, **parts):
-    """A function that reads the arguments of BART or a relative; Lewis et al. 2020, section 2."""
+def _learned(longest):
+    return LearnedPositions(longest, offset=2)
 
-    def read(fields):
-        same = {"decoder_vocab_size": "vocab_size", "num_hidden_layers": "encoder_layers"}
-        for name, other in same.items():
-            _one({name: fields[other], **fields}, other, name)
-        longest = fields["max_position_embeddings"]
-        layers = fields["encoder_layers"], fields["decoder_layers"]
-        return {
-            **_shared_arguments(fields, layers, longest, fields["dropout"]),
-            "num_heads": _one(fields, "encoder_attention_heads", "decoder_attention_heads"),
-            "dff": _one(fields, "encoder_ffn_dim", "decoder_ffn_dim"),
-            "share_embeddings": True,
-            "output_bias": output_bias,
-            "architecture": Architecture(
-                positions=positions(longest),
-                norm=LayerNorm(1e-5),
-                feed_forward=FeedForward(fields["activation_function"]),
-                scale_embeddings=fields["scale_embedding"],
-                **parts,
-            ),
-        }
 
-    return read
+def _sinusoidal(longest, **options):
+    return SinusoidalPositions("halves", **options)
+
+
+def _read_bart(fields, positions=_learned, output_bias=True, **parts):
+    """The arguments of BART or a relative, with other parts; Lewis et al. 2020, section 2."""
+    same = {"decoder_vocab_size": "vocab_size", "num_hidden_layers": "encoder_layers"}
+    for name, other in same.items():
+        _one({name: fields[other], **fields}, other, name)
+    longest = fields["max_position_embeddings"]
+    layers = fields["encoder_layers"], fields["decoder_layers"]
+    return {
+        **_shared_arguments(fields, layers, longest, fields["dropout"]),
+        "num_heads": _one(fields, "encoder_attention_heads", "decoder_attention_heads"),
+        "dff": _one(fields, "encoder_ffn_dim", "decoder_ffn_dim"),
+        "share_embeddings": True,
+        "output_bias": output_bias,
+        "architecture": Architecture(
+            positions=positions(longest),
+            norm=LayerNorm(1e-5),
+            feed_forward=FeedForward(fields["activation_function"]),
+            scale_embeddings=fields["scale_embedding"],
+            **parts,
+        ),
+    }
 
 
 def _write_bart(arguments):
@@ -153,16 +158,12 @@ def _sinusoids(name, shape, arguments):
     return None
 
 
-def _sinusoidal(**options):
-    return lambda longest: SinusoidalPositions("halves", **options)
-
-
 _BART = Family(
     model=Transformer,
     published_as="BartForConditionalGeneration",
     fields=_bart_fields("normalize_embedding"),
     defaults=_BART_DEFAULTS,
-    read=_bart_reader(lambda longest: LearnedPositions(longest, offset=2), embedding_norm=True),
+    read=functools.partial(_read_bart, embedding_norm=True),
     write=_write_bart,
     names=read_names(_BART_NAMES, ("q_proj", "k_proj", "v_proj", "out_proj")),
     prefix="model.",
@@ -176,19 +177,18 @@ _MBART = _BART._replace(
     published_as="MBartForConditionalGeneration",
     fields=_bart_fields("normalize_before", "normalize_embedding", "add_final_layer_norm"),
     defaults={**_BART_DEFAULTS, "decoder_start_token_id": None},
-    read=_bart_reader(
-        lambda longest: LearnedPositions(longest, offset=2),
-        embedding_norm=True,
-        residual=PreNorm(),
-    ),
+    read=functools.partial(_read_bart, embedding_norm=True, residual=PreNorm()),
 )
 _M2M100 = _BART._replace(
     published_as="M2M100ForConditionalGeneration",
     fields=_bart_fields("normalize_before", "add_final_layer_norm", "static_position_embeddings"),
     defaults={**_BART_DEFAULTS, "vocab_size": 128112, "activation_function": "relu"}
     | {"scale_embedding": True},
-    read=_bart_reader(
-        _sinusoidal(offset=2, last_included=True, counts_padding=False),
+    read=functools.partial(
+        _read_bart,
+        positions=functools.partial(
+            _sinusoidal, offset=2, last_included=True, counts_padding=False
+        ),
         output_bias=False,
         residual=PreNorm(),
     ),
@@ -199,7 +199,7 @@ _MARIAN = _BART._replace(
     fields=_bart_fields("static_position_embeddings"),
     defaults={**_BART_DEFAULTS, "vocab_size": 58101}
     | {"pad_token_id": 58100, "decoder_start_token_id": 58100},
-    read=_bart_reader(_sinusoidal()),
+    read=functools.partial(_read_bart, positions=_sinusoidal),
     constants=_sinusoids,
 )
 
@@ -209,9 +209,8 @@ def _read_t5(fields):
     # transformers 5 writes that the tables are tied in any case.
     is_first = fields["tie_word_embeddings"] and fields["scale_decoder_outputs"]
     kind, _, activation = fields["feed_forward_proj"].rpartition("-")
-    if kind not in ("", "gated"):
-        got = f"{fields['feed_forward_proj']!r}"
-        raise ArgumentError("feed_forward_proj", 'an activation, or "gated-" and one', got)
+    expected, got = 'an activation, or "gated-" and one', f"{fields['feed_forward_proj']!r}"
+    check(kind in ("", "gated"), "feed_forward_proj", expected, got)
     if kind:
         activation = "gelu_new" if activation == "gelu" else activation
         network = GatedFeedForward(activation, use_bias=False)

@@ -251,11 +251,10 @@ def check_fields(content, table, path, ignored_fields=()):
     rows = {name: fields for fields in table for name in fields.names.split()}
     given = {name: value for name, value in content.items() if value is not None}
     unknown = sorted(given.keys() - rows.keys() - set(ignored_fields))
-    if unknown:
-        expected = f"only known fields in {path}, since others may change the result"
-        got = ", ".join(reprlib.repr(given[name]) for name in unknown)
-        remedy = "What changes nothing can be deleted there, or named in ignored_fields."
-        raise ArgumentError(", ".join(unknown), expected, got, remedy)
+    expected = f"only known fields in {path}, since others may change the result"
+    got = ", ".join(reprlib.repr(given[name]) for name in unknown)
+    remedy = "What changes nothing can be deleted there, or named in ignored_fields."
+    check(not unknown, ", ".join(unknown), expected, got, remedy)
     for name in sorted(given.keys() & rows.keys()):
         only, value = rows[name].only, given[name]
         if only is not None and not any(type(value) is type(o) and value == o for o in only):
@@ -264,10 +263,12 @@ def check_fields(content, table, path, ignored_fields=()):
             raise ArgumentError(name, expected, got, f"Not supported: {rows[name].why}.")
 
 
-def read_json(path, kind=dict):
-    """Read a JSON file."""
+def read_json(path, kind=dict, default=None):
+    """Read a JSON file; a missing one stands for the `default`, if there is one."""
     path = Path(path)
     if not os.path.isfile(path):  # `is_file` raises an error for a name that is too long
+        if default is not None:
+            return default
         raise MissingFileError("path", "a JSON file", f"no file {path}")
     expected = {dict: "object", list: "array"}[kind]
     try:
@@ -334,9 +335,8 @@ def read_config(path, *, ignored_fields=(), **changes):
     """
     file = read_json(path)
     model_type = file.get("model_type", "albert" if "num_hidden_groups" in file else "bert")
-    if model_type not in _MODEL_TYPES:
-        expected = f"one of {', '.join(_MODEL_TYPES)} in {path}"
-        raise ArgumentError("model_type", expected, f"{model_type!r}")
+    expected = f"one of {', '.join(_MODEL_TYPES)} in {path}"
+    check(model_type in _MODEL_TYPES, "model_type", expected, f"{model_type!r}")
     check_fields(file, (*CONFIG, *RELATIVES.get(model_type, ())), path, ignored_fields)
     names = _DISTILBERT_NAMES if model_type == "distilbert" else _OTHER_NAMES
     content = {names.get(key, key): value for key, value in file.items()}
@@ -356,10 +356,9 @@ def read_config(path, *, ignored_fields=(), **changes):
     if by_google and fields.get("hidden_act") == "gelu":
         fields["hidden_act"] = "gelu_new"  # what Google's ALBERT code computes for this name
     missing = [name for name in _NEEDED.get(model_type, ()) if name not in fields]
-    if missing:
-        theirs = {name: key for key, name in names.items()}
-        expected = ", ".join(theirs.get(name, name) for name in missing)
-        raise ArgumentError("path", f"{expected} in {path}", f"only {', '.join(file)}")
+    theirs = {name: key for key, name in names.items()}
+    expected = ", ".join(theirs.get(name, name) for name in missing)
+    check(not missing, "path", f"{expected} in {path}", f"only {', '.join(file)}")
     config = BertConfig(**{**fields, **changes})
     pruned = content.get(_PRUNED)
     return _without_heads(config, pruned, path) if pruned else config

@@ -21,7 +21,6 @@ from tf_transformer.json_text import parse_json
 _MAGIC = 0xDB4775248B80FB57  # of LevelDB's tables
 _MOST_AXES = 254  # of a TensorFlow tensor
 _FOOTER, _TRAILER = 48, 5  # bytes at the end of a table, and of a block
-_DAMAGES_OF_INDEX = (DecodeError, IndexError, TypeError, ValueError, struct.error)
 
 
 def read_bundle_index(prefix):
@@ -29,24 +28,20 @@ def read_bundle_index(prefix):
     try:
         entries = dict(_table(prefix.with_name(f"{prefix.name}.index").read_bytes()))
         header = tensor_bundle_pb2.BundleHeaderProto.FromString(entries.pop(b""))
-        sizes = _data_sizes(prefix, header.num_shards)
+        count = header.num_shards
+        found = sorted(prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*-of-{count:05}"))
+        if not 1 <= count == len(found):
+            raise ValueError(f"{count} data files expected, {len(found)} found")
+        sizes = [path.stat().st_size for path in found]
         shapes, dtypes = {}, {}
         for key, value in entries.items():
             name, entry = key.decode(), tensor_bundle_pb2.BundleEntryProto.FromString(value)
             shapes[name], dtypes[name] = _checked(name, entry, sizes)
     except KeyError:
         raise ValueError("the index has no header") from None
-    except _DAMAGES_OF_INDEX as error:
+    except (DecodeError, IndexError, TypeError, ValueError, struct.error) as error:
         raise ValueError(f"the index is damaged, {error}") from error
     return shapes, dtypes
-
-
-def _data_sizes(prefix, count):
-    """The bytes of every data file."""
-    found = sorted(prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*-of-{count:05}"))
-    if not 1 <= count == len(found):
-        raise ValueError(f"{count} data files expected, {len(found)} found")
-    return [path.stat().st_size for path in found]
 
 
 def _checked(name, entry, sizes):
@@ -126,8 +121,6 @@ class TensorflowFile:
     def __init__(self, prefix):
         self.path = Path(prefix)
         self._lock = threading.Lock()  # TensorFlow's reader is not thread-safe
-        if not self.path.with_name(f"{self.path.name}.index").is_file():
-            raise MissingFileError("path", f"the checkpoint {prefix}", f"no {prefix}.index")
         try:
             self.shapes, self.dtypes = read_bundle_index(self.path)
             self._reader = tf.train.load_checkpoint(str(prefix))
@@ -303,16 +296,34 @@ def check_weights(file, expected, is_left_over, differences=()):
     for name in file.shapes.keys() - expected.keys():
         if not is_left_over(name):
             wrong.append(f"{name}: in the file, with shape {file.shapes[name]}; not in the model")
-    if wrong:
-        tensors = f"a model with this configuration ({len(expected)} tensors)"
-        got = "\n  ".join(["differences; nothing was loaded:", *sorted(wrong)])
-        raise ArgumentError("path", f"in {file.path} the weights of {tensors}", got)
+    tensors = f"a model with this configuration ({len(expected)} tensors)"
+    got = "\n  ".join(["differences; nothing was loaded:", *sorted(wrong)])
+    check(not wrong, "path", f"in {file.path} the weights of {tensors}", got)
 
 
-def are_equal(file, one, other):
-    """Whether two tensors of a file are equal floats."""
-    floats = {file.dtypes[one], file.dtypes[other]} <= file.floats
-    return floats and np.array_equal(file.read(one), file.read(other))
+def unequal_copies(file, copies):
+    """Yield which copies in a file are not equal floats; `copies`: name -> name of the original."""
+    for copy, of in copies.items():
+        if {copy, of} <= file.shapes.keys():
+            are_floats = {file.dtypes[copy], file.dtypes[of]} <= file.floats
+            if not (are_floats and np.array_equal(file.read(copy), file.read(of))):
+                yield f"{copy}: expected to equal {of}"
+
+
+def name_in_file(ours, rows):
+    """A variable's name by rows `(here, there, ...)`, with the rest of its row."""
+    # `{n}` is the number of a layer. Rows that end in "/" here stand for all leaves; one that ends
+    # in "." there is of PyTorch.
+    [number] = re.findall(r"layer_?(\d+)/", ours) or [""]
+    general = re.sub(r"(layer_?)\d+/", r"\1{n}/", ours)
+    scope, _, leaf = general.rpartition("/")
+    for here, there, *others in rows:
+        there = there.replace("{n}", number)
+        if here in (ours, general):
+            return there, *others
+        if here == f"{scope}/":
+            return there + (_LEAVES.get(leaf, leaf) if there.endswith(".") else leaf), *others
+    raise KeyError(ours)
 
 
 _SIDE_FILES = (

@@ -22,11 +22,10 @@ from tf_transformer.models.bert.checkpoints.files import (
     H5File,
     SafetensorsFile,
     TensorflowFile,
-    are_equal,
     check_weights,
+    name_in_file,
+    unequal_copies,
 )
-
-_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 # A row: the name here, in TensorFlow's checkpoints ("=" if it is the same), and in PyTorch's files.
 _SHARED = """
@@ -150,18 +149,7 @@ class NameTable(NamedTuple):
 
     def there(self, ours):
         """Return the name in the file of a variable here."""
-        if not self.rows:
-            return ours
-        [number] = re.findall(r"layer_(\d+)", ours) or [""]
-        general = re.sub(r"layer_\d+", "layer_{n}", ours)
-        scope, leaf = general.rsplit("/", 1)
-        for here, there in self.rows:
-            if here == general:
-                return there.replace("{n}", number)
-            if here == f"{scope}/":
-                leaf = _LEAVES[leaf] if there.endswith(".") else leaf
-                return there.replace("{n}", number) + leaf
-        raise KeyError(ours)
+        return name_in_file(ours, self.rows)[0] if self.rows else ours
 
     def is_transposed(self, ours):
         """Whether the file contains a variable's matrix transposed."""
@@ -204,8 +192,7 @@ def save_folder(folder, variables, config, model_name, with_prefix, architecture
         array = np.asarray(variable)
         array = np.ascontiguousarray(array.T if table.is_transposed(ours) else array)
         tensors[there if with_prefix else there.removeprefix(table.prefix)] = array
-    content = config_file(config, model_name, architecture)
-    write_json(folder / "config.json", content)
+    write_json(folder / "config.json", config_file(config, model_name, architecture))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -219,16 +206,11 @@ class Checkpoint:
         rows = config.vocab_size + config.type_vocab_size
         if architecture is None:
             rows += config.max_position_embeddings
-        check_sizes(
-            path,
-            sum(map(math.prod, self.file.shapes.values())),
-            rows * config.embedding_width,
-            config.hidden_size,
-            (architecture and architecture.key_dim) or config.head_size,
-            [(1, *sizes) for sizes in config.layer_sizes or ()]
-            or [(config.num_groups, *config.size_of(0))],
-            architecture,
-        )
+        found = sum(map(math.prod, self.file.shapes.values()))
+        sizes = rows * config.embedding_width, config.hidden_size
+        key_dim = (architecture and architecture.key_dim) or config.head_size
+        layers = [(1, *config.size_of(group)) for group in range(config.num_groups)]
+        check_sizes(path, found, *sizes, key_dim, layers, architecture)
         self._table = table = name_table(model_type_of(config, architecture), self.file.kind)
         is_bare = not any(name.startswith(table.prefix) for name in self.file.shapes)
         self._prefix = table.prefix if is_bare else ""  # what the names in the file omit
@@ -241,11 +223,7 @@ class Checkpoint:
         return self._name(ours) in self.file.shapes
 
     def load(self, variables, new=()):
-        """Load all variables but the `new` ones; names and shapes must match exactly.
-
-        The checkpoint may also contain values that are not weights (an optimizer's moments,
-        position numbers), copies of weights, heads of other tasks, and a pooler; they are ignored.
-        """
+        """Load all variables but the `new` ones; names and shapes must match exactly."""
         file, table = self.file, self._table
         names = {ours: self._name(ours) for ours in variables if ours not in new}
         expected = {}
@@ -253,16 +231,8 @@ class Checkpoint:
             shape = tuple(variables[ours].shape)
             expected[there] = shape[::-1] if table.is_transposed(ours) else shape
         predicts = any(name.startswith("cls/predictions/") for name in names)
-        check_weights(
-            file,
-            expected,
-            lambda there: table.is_left_over(self._prefix + there),
-            [
-                f"{copy}: expected to equal {of}"
-                for copy, of in TIED.items()
-                if predicts and {copy, of} <= file.shapes.keys() and not are_equal(file, copy, of)
-            ],
-        )
+        differences = unequal_copies(file, TIED if predicts else {})
+        check_weights(file, expected, lambda x: table.is_left_over(self._prefix + x), differences)
 
         def read(ours):
             with tf.device("CPU"):  # a thread does not inherit the caller's device
@@ -285,11 +255,11 @@ def _google_config(folder):
 def _open(path):
     """Find and open a checkpoint."""
     path = Path(path)
-    if not path.is_dir() and not path.with_name(f"{path.name}.index").is_file():
-        expected = "a local folder with a checkpoint, or the prefix of a TensorFlow checkpoint"
-        got = f"{path}, which is neither"
-        raise MissingFileError("path", expected, got, "Checkpoints are not downloaded.")
     if not path.is_dir():
+        if not path.with_name(f"{path.name}.index").is_file():
+            expected = "a local folder with a checkpoint, or the prefix of a TensorFlow checkpoint"
+            got = f"{path}, which is neither"
+            raise MissingFileError("path", expected, got, "Checkpoints are not downloaded.")
         return TensorflowFile(path), _google_config(path.parent)
     indices = sorted(path.glob("*.index"))
     safetensors, h5 = any(path.glob("*.safetensors*")), path / "tf_model.h5"
