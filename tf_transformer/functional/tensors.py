@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+from tensorflow.python.util._pywrap_util_port import IsMklEnabled
 
 from tf_transformer.errors import ArgumentError, check, is_number
 
@@ -159,6 +160,30 @@ def over_rows(function, x):
     outputs = tf.reshape(rows, tf.concat([tf.shape(x)[:-1], [rows.shape[-1]]], 0))
     outputs.set_shape((*x.shape[:-1], rows.shape[-1]))
     return outputs  # (..., F)
+
+
+_FEW_ROWS = 256
+
+
+def times_transposed(rows, table):
+    """Multiply rows (M, D) by a transposed table (V, D), such as embeddings: (M, V)."""
+    # For 2 to 256 rows, Eigen is up to 7 times as fast with the table on the left; what computes
+    # elsewhere (oneDNN, XLA, a GPU, LiteRT) is not.
+
+    def few():
+        return tf.transpose(tf.matmul(table, rows, transpose_b=True))
+
+    def many():
+        return tf.matmul(rows, table, transpose_b=True)
+
+    by_eigen = not (IsMklEnabled() or in_xla_program() or has_accelerator())
+    if not by_eigen or portable_positions() is not None:
+        return many()
+    count = rows.shape[0]
+    if count is None:
+        count = tf.shape(rows)[0]
+        return tf.cond((count > 1) & (count <= _FEW_ROWS), few, many)
+    return few() if 1 < count <= _FEW_ROWS else many()
 
 
 def merge_leading(x):

@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
 from tf_transformer.functional.int8_product import LARGEST, int8_product
-from tf_transformer.functional.tensors import as_ids, in_vocabulary, nan_outside, over_rows
+from tf_transformer.functional.tensors import (
+    as_ids,
+    in_vocabulary,
+    nan_outside,
+    over_rows,
+    times_transposed,
+)
 from tf_transformer.layers.base_layer import NotesLayer, TakesIds, attributes
 from tf_transformer.layers.positions import Positional_Encoding, part_config, with_part
 from tf_transformer.layers.residuals import Dropout
@@ -184,7 +190,7 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
             ranges = LARGEST / tf.convert_to_tensor(embedding.embeddings_scale)  # (V,)
             return int8_product(rows, table, ranges, most=self.input_range, transposed=True)
         table = tf.convert_to_tensor(embedding.embeddings)  # (V, D)
-        return tf.matmul(rows, tf.cast(table, rows.dtype), transpose_b=True)
+        return times_transposed(rows, tf.cast(table, rows.dtype))
 
     def get_config(self):
         return {

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.activations import get_activation
 from tf_transformer.functional.attention.masks import create_sequence_to_sequence_mask
-from tf_transformer.functional.tensors import as_ids, in_vocabulary
+from tf_transformer.functional.tensors import as_ids, in_vocabulary, times_transposed
 from tf_transformer.layers.base_layer import NotesLayer
 from tf_transformer.layers.feed_forwards import FlatDense
 from tf_transformer.layers.norms import LayerNorm
@@ -67,7 +67,7 @@ class BertLMHead(NotesLayer, keras.layers.Layer):
 
     def call(self, rows, table):
         rows = self.norm(self.dense(rows))  # (M, E)
-        logits = tf.matmul(rows, tf.cast(table, rows.dtype), transpose_b=True)
+        logits = times_transposed(rows, tf.cast(table, rows.dtype))
         return tf.cast(logits, tf.float32) + tf.cast(self.output_bias, tf.float32)  # (M, V)
 
     def get_config(self):
