@@ -209,17 +209,17 @@ def _check_ids(name, rows, pad_id):
 class LanguageModelBatches(Buckets):
     """Documents of token ids, cut into blocks, as a `tf.data` pipeline for `model.fit`.
 
-    Each document, with a start and an end token, is cut into blocks of the largest length; the last
-    one may be shorter. Labels are the tokens shifted by one, so every token but the start is
-    predicted once. See `Buckets` for the batches. Raises a ValueError if there are no documents,
-    one contains padding, or the lengths do not increase.
+    A start and an end token are added to each document, which is then cut into blocks of the
+    largest length; the last one may be shorter. Labels are the tokens shifted by one, so every
+    token but the start is predicted once. See `Buckets` for the batches. Raises a ValueError if
+    there are no documents, one contains padding, or the lengths do not increase.
 
     Args:
         documents: list of lists of int token ids, without start or end.
         start_id, end_id: int, ids added before and after; `start_id` may be None, as for Qwen2.
         lengths, tokens_per_batch, seed: see `Buckets`.
-        pad_id: int, the model's `pad_id`; or None if it has none, as GPT-2: ids then end in 0, and
-            labels in -100, which losses leave out.
+        pad_id: int, the model's `pad_id`; or None if it has none, as GPT-2: labels then have -100,
+            which losses leave out, and ids 0, after all tokens, where it changes no other output.
 
     Example:
         >>> options = {"start_id": 1, "end_id": 2, "lengths": (3,), "tokens_per_batch": 6}

@@ -144,10 +144,10 @@ class MaskedTokens(NamedTuple):
         3
     """
 
-    input_ids: tf.Tensor  # int32 (B, T), the input of the model
-    masked_lm_positions: tf.Tensor  # int32 (B, P), increasing in each row
-    labels: tf.Tensor  # int32 (B, P), the original ids at these positions
-    weights: tf.Tensor  # float32 (B, P), 1 for used slots
+    input_ids: tf.Tensor
+    masked_lm_positions: tf.Tensor
+    labels: tf.Tensor
+    weights: tf.Tensor
 
 
 def mask_tokens(ids, may_mask, seed, *, mask_id, random_ids, continues_word=None, rate=0.15):
@@ -264,12 +264,13 @@ class PretrainingBatches:
 
     Args:
         documents: same as in `sentence_pairs`.
-        tokenizer: `Tokenizer` with BERT's special tokens.
+        tokenizer: `Tokenizer` with BERT's special tokens; [PAD] must have the id 0.
         next_sentence: bool, whether to make pairs.
-        lengths, tokens_per_batch, seed: see `Buckets`; L includes [CLS] and [SEP].
-        continues_word: None, or bool array (V,), the tokens that continue a word, to mask whole
-            words.
+        lengths, tokens_per_batch: see `Buckets`; L includes [CLS] and [SEP].
+        continues_word: None, or bool array (V,), True for the tokens that continue a word, to mask
+            whole words.
         rate: float, the share of the tokens to mask.
+        seed: int, seed for pairs, masks and order.
 
     Example:
         >>> from tf_transformer.tokenizers import WordPieceTokenizer

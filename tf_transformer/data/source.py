@@ -189,7 +189,9 @@ def _suffix(files):
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Lists of pairs that share no sentence: for training, choosing a model and final results.
+    """Three lists of `(source, target)` pairs that share no sentence.
+
+    `train` is for training, `validation` for choosing a model, `test` for final results.
 
     Example:
         >>> Split(train=[("a", "b")], validation=[], test=[]).train

@@ -195,7 +195,9 @@ class QuestionAnswerer(_SpanModel):
         return score, place // longest, place // longest + place % longest
 
     def signatures(self):
-        """`serving_default`: `question`, `context` -> as `answer`; `answers`, with `top_k`."""
+        """`serving_default`: `question`, `context` -> `answer`, `start`, `end`, `score`; `answers`,
+        with `top_k` as well.
+        """
         return {"serving_default": self.answer, "answers": self.answers}
 
 

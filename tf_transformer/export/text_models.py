@@ -123,9 +123,9 @@ class TextEncoder(TextModel):
         max_length: int, maximum number of tokens; None for all positions of the model.
         lowercase: bool, whether to lowercase texts before tokenization.
         jit_compile: bool, or None for True where TensorFlow sees a GPU or TPU. False uses XLA only
-            for small batches that `warm_up` compiled. True takes seconds to compile each bucket at
-            its first batch: B is padded to a power of two, T to 8, 16, 32 and so on
-            (benchmarks/bert/NOTES.md).
+            for small batches that `warm_up` compiled. True compiles the model for each bucket at
+            its first batch, for seconds: B is padded to a power of two, T to 8, 16, 32 and so on.
+            What it gains is in benchmarks/bert/NOTES.md.
 
     Raises:
         ValueError: If the tokenizer has more tokens than the model, or `max_length` exceeds the

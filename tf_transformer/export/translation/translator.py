@@ -125,7 +125,8 @@ class Translator(tf.Module):
         return ids.to_tensor(), tf.equal(ids.row_lengths(), 1)
 
     def save(self, path):
-        """Write a SavedModel with a signature for each method, `encode` except for an ensemble, and
+        """Write a SavedModel with the signatures `serving_default`, `translate`, `translate_beam`,
+        `translate_sample`, `warm_up`, `warm_up_beam` and, except for an ensemble, `encode`, and
         data for TensorFlow Serving, in place of one; FileExistsError for other content.
         """
         translate = signature("translation", self.translate, TEXTS)

@@ -114,7 +114,8 @@ def save_adapters(model, folder):
 
     Raises:
         FileExistsError: If the folder contains anything but adapters.
-        ImportError, OSError: See `save_pretrained`.
+        ImportError: If the package `safetensors` is not installed.
+        OSError: If the folder cannot be written; its previous content is kept.
         ValueError: If the model has no adapters, or no published model has its architecture; or if
             one matrix in the files is several layers here whose alpha / r differs.
 
@@ -171,7 +172,8 @@ def load_adapters(model, folder, *, ignored_fields=()):
             do not change what the model computes; others are refused.
 
     Raises:
-        FileNotFoundError, ImportError: See `load`.
+        FileNotFoundError: If a file is missing, or the weights are pickled.
+        ImportError: If the package `safetensors` is not installed.
         ValueError: If the model has adapters or int8 weights; if the kind of adapter is not
             supported, or a field may change the result and is unknown; or if the weights do not
             match the model: all differences are listed.

@@ -45,7 +45,7 @@ class Family(NamedTuple):
 
 
 def fields_of(text):
-    """The rows of the fields that all families share, then a family's own, which count."""
+    """The rows that all families share, then those of one, which take precedence."""
     return _COMMON + read_table(text)
 
 

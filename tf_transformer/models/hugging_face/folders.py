@@ -244,7 +244,9 @@ def save_pretrained(model, folder, tokenizer_from=None):
             None keeps the replaced model's.
 
     Raises:
-        FileExistsError, ImportError, OSError: See `Bert.save_pretrained`.
+        FileExistsError: If the folder contains anything but a model.
+        ImportError: If the package `safetensors` is not installed.
+        OSError: If the folder cannot be written; its previous content is kept.
         ValueError: If no published model has the architecture, as after pruning; or if the model
             has int8 weights or adapters, see `merge_adapters` and `save_adapters`.
 
