@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.functional.attention.whole import dropout_factors
+from tf_transformer.functional.attention.whole import dropout_factors, fold_in
 from tf_transformer.layers import Dropout
 
 SEED = (3, 5)
@@ -52,6 +52,24 @@ def test_the_same_factors_eager_in_a_graph_and_by_xla(shape):
         np.testing.assert_array_equal(compiled(), expected)
     dynamic = tf.function(lambda x: draw(tf.shape(x)), reduce_retracing=True)
     np.testing.assert_array_equal(dynamic(tf.zeros(shape)), expected)
+
+
+@pytest.mark.parametrize("seed", [(3, 5), (-3, 5), (2**31 - 1, -(2**31))])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_the_draws_are_those_of_tensorflow(seed, dtype):
+    seed, philox = tf.constant(seed, dtype), {"alg": "philox"}
+    other = tf.random.experimental.stateless_fold_in(seed, 7, **philox)
+    words = tf.random.stateless_uniform((11, 2), other, None, None, tf.int32, **philox)
+    kept = tf.reshape(tf.bitcast(words, tf.int16), (11, 4))[:, :3] >= round(0.3 * 2**16) - 2**15
+    for jit in (False, True):
+
+        @tf.function(jit_compile=jit)
+        def draw():
+            return fold_in(seed, 7), dropout_factors((11, 3), tf.float32, 0.3, fold_in(seed, 7))
+
+        found, factors = draw()
+        np.testing.assert_array_equal(found, other)
+        np.testing.assert_array_equal(factors > 0, kept)
 
 
 def test_the_layer_multiplies_and_so_does_its_gradient():

@@ -35,6 +35,7 @@ def train(optimizer, steps=7, run_eagerly=False, jit_compile=False):
         {**PAPER, "amsgrad": True},
         {**PAPER, "use_ema": True, "ema_momentum": 0.7},
         {**PAPER, "global_clipnorm": 0.01},
+        {**PAPER, "clipnorm": 0.3},
         {**PAPER, "weight_decay": 0.1},
         {**PAPER, "gradient_accumulation_steps": 3},
     ],
@@ -67,6 +68,23 @@ def test_float64_weights_follow_the_paper():
         optimizer.apply([tf.constant(grad)], [variable])
         param, m, v = ref.adam_update(param, grad, m, v, step, 2.0**-10, 0.875, 0.96875)
         np.testing.assert_allclose(variable.numpy(), param, atol=1e-12)
+
+
+def test_the_norm_of_each_gradient_is_clipped_in_its_dtype():
+    gradients = [np.array([3.0, -4.0]), np.array([[0.3], [0.4]]), np.zeros(3)]
+    dtypes = ("float64", "float32", "float32")
+    optimizer = FusedAdam(0.125, 0.875, 0.96875, 1.0, clipnorm=1.0)
+    weights = [
+        keras.Variable(np.zeros_like(g), dtype=dtype)
+        for g, dtype in zip(gradients, dtypes, strict=True)
+    ]
+    optimizer.apply(
+        [tf.constant(g, w.dtype) for g, w in zip(gradients, weights, strict=True)], weights
+    )
+    epsilon = 1 / np.sqrt(1 - 0.96875)  # added after the correction
+    for w, g, scale in zip(weights, gradients, (5.0, 1.0, 1.0), strict=True):
+        expected, *_ = ref.adam_update(0.0, g / scale, 0.0, 0.0, 1, 0.125, 0.875, 0.96875, epsilon)
+        np.testing.assert_allclose(w, expected, rtol=1e-6 if w.dtype == "float32" else 1e-12)
 
 
 def test_a_keras_optimizer_goes_on_from_its_state():
