@@ -20,6 +20,7 @@ SETTINGS = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "TF_CPP_MIN_LOG_LEVEL": "3"}
 # name: (what it is, calls in a round)
 CALLS = {
     "train": ("a training step of 64 pairs of 16 tokens, 2 + 2 layers, width 128", 5),
+    "start": ("the first step of `fit`, 2 + 2 layers, each gradient clipped to a norm", 1),
     "decode": ("greedy decoding of 16 sentences with a cache, 30 steps", 3),
     "beams": ("four beams for 16 sentences, 30 steps", 2),
     "int8": ("20 dense layers with GELU in int8, 64 rows, 256 to 1,024 columns", 10),
@@ -76,6 +77,12 @@ def models():
         state = repeat_rows(model.start(x, 30), 4)
         return beam_search(model.step, state, 16, beam_size=4, **ends)[0]
 
+    def start():
+        model = Transformer(2, 128, 4, 512, vocab, vocab, 96, 96)
+        optimizer = FusedAdam(InverseSquareRootSchedule(128, 400), clipnorm=1.0)
+        model.compile(optimizer, SmoothedCrossentropy(), jit_compile=False)
+        return model.fit((few, few), few, verbose=0)
+
     layer = FlatDense(1024, activation="gelu")
     layer.build((None, 256))
     layer.quantize("int8")
@@ -83,6 +90,7 @@ def models():
     dense, x = tf.function(layer.__call__, autograph=False), tf.random.normal((64, 256))
     return {
         "train": lambda: float(model.train_function(batches)["loss"]),
+        "start": start,
         "decode": lambda: greedy(sentences).numpy(),
         "beams": lambda: beams(sentences).numpy(),
         "int8": lambda: [dense(x) for _ in range(20)][-1].numpy(),

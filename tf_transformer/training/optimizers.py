@@ -73,12 +73,15 @@ class FusedAdam(keras.optimizers.Adam):
         }
 
     def _clip_gradients(self, grads):
-        if not self.clipnorm or self.clipnorm < 0:
+        most = self.clipnorm or self.global_clipnorm
+        if not most or most < 0:
             return super()._clip_gradients(grads)
-        # All norms at once: Keras's twenty operations per weight delay the start of training.
+        # One operation for each norm: Keras's ten to twenty delay the start of training.
         wide = max((g.dtype for g in grads), key=lambda dtype: dtype.size)
-        norms = tf.sqrt(2.0 * tf.stack([tf.cast(tf.nn.l2_loss(g), wide) for g in grads]))
-        factors = tf.unstack(self.clipnorm / tf.maximum(norms, self.clipnorm))
+        squares = 2.0 * tf.stack([tf.cast(tf.nn.l2_loss(g), wide) for g in grads])
+        norms = tf.sqrt(squares if self.clipnorm else tf.reduce_sum(squares, keepdims=True))
+        factors = most / tf.maximum(norms, most) + (norms - norms)  # NaN if a norm is not finite
+        factors = tf.unstack(tf.broadcast_to(factors, (len(grads),)))
         return [g * tf.cast(factor, g.dtype) for g, factor in zip(grads, factors, strict=True)]
 
     def _all_reduce_sum_gradients(self, grads_and_vars):

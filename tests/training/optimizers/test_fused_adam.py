@@ -70,10 +70,14 @@ def test_float64_weights_follow_the_paper():
         np.testing.assert_allclose(variable.numpy(), param, atol=1e-12)
 
 
-def test_the_norm_of_each_gradient_is_clipped_in_its_dtype():
+@pytest.mark.parametrize(
+    ("option", "scales"),
+    [("clipnorm", (5.0, 1.0, 1.0)), ("global_clipnorm", 3 * (np.sqrt(25.25),))],
+)
+def test_norms_are_clipped_in_the_dtype_of_each_gradient(option, scales):
     gradients = [np.array([3.0, -4.0]), np.array([[0.3], [0.4]]), np.zeros(3)]
     dtypes = ("float64", "float32", "float32")
-    optimizer = FusedAdam(0.125, 0.875, 0.96875, 1.0, clipnorm=1.0)
+    optimizer = FusedAdam(0.125, 0.875, 0.96875, 1.0, **{option: 1.0})
     weights = [
         keras.Variable(np.zeros_like(g), dtype=dtype)
         for g, dtype in zip(gradients, dtypes, strict=True)
@@ -82,9 +86,20 @@ def test_the_norm_of_each_gradient_is_clipped_in_its_dtype():
         [tf.constant(g, w.dtype) for g, w in zip(gradients, weights, strict=True)], weights
     )
     epsilon = 1 / np.sqrt(1 - 0.96875)  # added after the correction
-    for w, g, scale in zip(weights, gradients, (5.0, 1.0, 1.0), strict=True):
+    for w, g, scale in zip(weights, gradients, scales, strict=True):
         expected, *_ = ref.adam_update(0.0, g / scale, 0.0, 0.0, 1, 0.125, 0.875, 0.96875, epsilon)
-        np.testing.assert_allclose(w, expected, rtol=1e-6 if w.dtype == "float32" else 1e-12)
+        np.testing.assert_allclose(w, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_a_global_norm_that_is_not_finite_reaches_every_weight(value, jit_compile):
+    optimizer = FusedAdam(0.1, global_clipnorm=1.0)
+    weights = [keras.Variable(np.ones(2, np.float32)) for _ in range(2)]
+    optimizer.build(weights)
+    gradients = [tf.constant([1.0, value]), tf.ones(2)]
+    tf.function(lambda: optimizer.apply(gradients, weights), jit_compile=jit_compile)()
+    assert np.isnan(weights).all()
 
 
 def test_a_keras_optimizer_goes_on_from_its_state():
