@@ -57,10 +57,10 @@ tf.get_logger().setLevel("WARNING")  # hide the paths of written SavedModels
 folder = Path(tempfile.mkdtemp())
 
 # %% tags=["parameters"]
-PRESET, EPOCHS = "small", 3  # of 20 in the preset, to save time
-# More steps in each epoch, and fewer words.
-CHANGES = {"tokens_per_batch": 1024, "lengths": (12, 20, 64), "vocab_size": 3000}
-LABELS = (50, 500)
+PRESET, EPOCHS = "small", 2  # of 20 in the preset, to save time
+# More steps in each epoch, fewer words, and no dropout, which slows down the start.
+CHANGES = {"tokens_per_batch": 1024, "lengths": (12, 20, 64), "vocab_size": 3000, "dropout": 0.0}
+LABELS = 200
 
 # %% [markdown]
 # ## 1 · Parameter counts 参数在哪里
@@ -181,8 +181,8 @@ Image(filename=folder / "curves.png", width=700)
 
 # %% [markdown]
 # Predictions for one masked word in each sentence (love, station, school), with probabilities. The
-# model has read twenty-seven thousand short sentences three times and guesses words of the right kind;
-# after the preset's twenty epochs "love" and "school" come first.
+# model has read twenty-seven thousand short sentences twice and often guesses words of the right
+# kind; after the preset's twenty epochs "love" and "school" come first.
 
 # %%
 tokenizer = bert.read_tokenizer(run.model_path)
@@ -198,10 +198,11 @@ for text, place in gaps.items():
     print(text, *(f"{word} {share:.0%}" for word, share in guesses), sep="  ")
 
 # %% [markdown]
-# ## 6 · The benefit of pretraining 预训练省下多少标注
+# ## 6 · The benefit of pretraining 预训练有多大用处
 #
-# A task built from the same text: given a sentence without its final punctuation mark, was it a
-# question? Both models differ only in their initial weights; the test sentences are held out.
+# A task built from the same text, with few labels: given a sentence without its final punctuation
+# mark, was it a question? The two models differ only in their initial weights; the test sentences
+# are held out. Section 8 shows the accuracy for 50, 500 and 5,000 labels.
 
 # %%
 
@@ -213,30 +214,20 @@ def questions(documents):
 
 
 train, test = questions(run.train_documents), questions(run.validation_documents)
-order = np.random.default_rng(1).permutation(len(train))
-scores = {"pretrained": [], "from scratch": []}
-for size in LABELS:
-    data = LabelledTexts(("statement", "question"), [train[n] for n in order[:size]], [], test)
-    settings = FineTuning(epochs=10, learning_rate=5e-4, batch_size=16, max_length=32)
-    for name, result in scores.items():
-        keras.utils.set_random_seed(settings.seed)
-        make = bert.BertForSequenceClassification
-        model = make.from_pretrained(run.model_path, new_head=True, labels=data.labels)
-        if name == "from scratch":
-            model = make(model.config)
-        fine_tune(model, tokenizer, data, settings, verbose=0)
-        result.append(model.evaluate(text_batches(tokenizer, test, settings), verbose=0)[1])
-
-figure, axis = plt.subplots(figsize=(5, 3), layout="constrained")
-for name, result in scores.items():
-    axis.plot(LABELS, result, marker="o", label=name)
+few = np.random.default_rng(1).permutation(len(train))[:LABELS]
+data = LabelledTexts(("statement", "question"), [train[n] for n in few], [], test)
+settings = FineTuning(epochs=10, learning_rate=5e-4, batch_size=16, max_length=32)
 share = np.mean([label for _, label in test])
-axis.axhline(max(share, 1 - share), color="grey", linestyle=":", label="always the commoner one")
-axis.set(xscale="log", xlabel="labelled sentences", ylabel="accuracy on the held-out ones")
-axis.set_xticks(LABELS, LABELS)
-axis.minorticks_off()
-axis.legend()
-plt.show()
+print(f"{max(share, 1 - share):.1%}  always the commoner answer")
+for name in ("pretrained", "from scratch"):
+    keras.utils.set_random_seed(settings.seed)
+    make = bert.BertForSequenceClassification
+    model = make.from_pretrained(run.model_path, new_head=True, labels=data.labels)
+    if name == "from scratch":
+        model = make(model.config)
+    fine_tune(model, tokenizer, data, settings, verbose=0)
+    accuracy = model.evaluate(text_batches(tokenizer, test, settings), verbose=0)[1]
+    print(f"{accuracy:.1%}  {name}")
 
 # %% [markdown]
 # ## 7 · UniLM: an encoder that generates text 会写句子的编码器

@@ -21,7 +21,7 @@ RECORDS = sorted((FOLDER / "trainings").glob("*.json"))
 SHORT = {
     "02_train_a_translator": "EPOCHS = 1\nPAIRS = 600",
     "03_tokenizers": "PAIRS = 1500\nSIZES = (2500, 4000)",
-    "04_bert": 'PRESET, EPOCHS, CHANGES = "tiny", 1, {}\nLABELS = (8,)',
+    "04_bert": 'PRESET, EPOCHS, CHANGES = "tiny", 1, {}\nLABELS = 8',
 }
 
 
