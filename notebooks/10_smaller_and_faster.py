@@ -71,10 +71,23 @@ def taking_turns(functions, rounds=4):
     return {name: min(found) for name, found in times.items()}
 
 
-def compiled(model, inputs):
-    """A call of the model's graph on these inputs."""
-    graph = tf.function(lambda x: model(x, training=False), autograph=False)
-    return lambda: tf.nest.map_structure(np.asarray, graph(inputs))
+def once_traced(function):
+    """One graph for texts of all lengths."""
+    ids = tf.TensorSpec((None, None), tf.int32)
+    names = "input_ids", "attention_mask", "token_type_ids"
+    return tf.function(function, [dict.fromkeys(names, ids)], autograph=False)
+
+
+def over(function, parts):
+    """A call of the function with each of the inputs, which waits for the results."""
+    return lambda: [tf.nest.map_structure(np.asarray, function(part)) for part in parts]
+
+
+def unpadded(ids):
+    """Inputs of a model from ids of one length."""
+    ids = tf.constant(ids, tf.int32)
+    zeros = tf.zeros_like(ids)
+    return {"input_ids": ids, "attention_mask": zeros + 1, "token_type_ids": zeros}
 
 
 def recorded(name, line):
@@ -102,7 +115,7 @@ def sentences(count, length=30):
     rows = np.reshape(flow[: count * (length - 2)], (count, length - 2))
     ids = np.pad(rows, ((0, 0), (1, 1)))
     ids[:, 0], ids[:, -1] = tokenizer.start_id, tokenizer.end_id
-    return {"input_ids": tf.constant(ids), "attention_mask": tf.ones_like(ids)}
+    return unpadded(ids)
 
 
 whole = bert.SentenceEncoder.from_pretrained(MINILM)
@@ -145,9 +158,11 @@ forms = {
     "float16": bert.SentenceEncoder.from_pretrained(MINILM, dtype="float16"),
     "bfloat16": bert.SentenceEncoder.from_pretrained(MINILM, dtype="bfloat16"),
 }
+graphs = {name: once_traced(model.__call__) for name, model in forms.items()}
 relative = {}
 for rows in (1, 32):
-    found = taking_turns({name: compiled(model, sentences(rows)) for name, model in forms.items()})
+    parts = [sentences(rows)]
+    found = taking_turns({name: over(graph, parts) for name, graph in graphs.items()})
     relative[rows] = {name: found[name] / found["whole"] for name in found}
 
 figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
@@ -206,8 +221,7 @@ verdict(
 
 # %%
 query, documents = texts[5000], texts[10_000:10_128]
-encode = tf.function(lambda x: whole(x, training=False), autograph=False)
-stored = {}
+encode, stored = graphs["whole"], {}
 
 
 def fill(count):
@@ -314,26 +328,35 @@ def batches(rows, size=250):
 
 
 def read(rows):
-    """What the classifier of each layer gets, (layers, texts, width), and the labels."""
+    """What the classifier of each layer gets, (texts, width), and the labels."""
     found, labels = [], []
     for inputs, part in batches(rows):
         states = model.bert(inputs, return_hidden_states=True)["hidden_states"][1:]
         pooled = [pool_tokens(layer, inputs["attention_mask"], model.pooling) for layer in states]
         found.append(tf.stack([model.bert.pooler_dense(layer) for layer in pooled]))
         labels.append(part)
-    return tf.concat(found, 1), np.concatenate(labels)
+    return tf.unstack(tf.concat(found, 1)), np.concatenate(labels)
 
 
 inputs, labels = read(train)
 weights = [weight for one in model.classifiers for weight in one.trainable_variables]
 optimizer = keras.optimizers.Adam(0.02)
-for _ in range(300):
+optimizer.build(weights)
+
+
+@tf.function(autograph=False)
+def step():
+    """Fit all classifiers a bit better."""
     with tf.GradientTape() as tape:
         logits = tf.stack([one(x) for one, x in zip(model.classifiers, inputs, strict=True)])
-        each = tf.nn.sparse_softmax_cross_entropy_with_logits([labels] * 6, logits)
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(np.tile(labels, (6, 1)), logits)
         loss = tf.reduce_mean(each)
     pulls = tape.gradient(loss, [weight.value for weight in weights])
     optimizer.apply_gradients(zip(pulls, weights, strict=True))
+
+
+for _ in range(300):
+    step()
 
 every, *points = exit_points(model, batches(test))
 patient, sure = points[:5], points[5:]
@@ -347,13 +370,6 @@ plt.show()
 
 
 # %%
-def once_traced(function):
-    """One graph for texts of all lengths."""
-    ids = tf.TensorSpec((None, None), tf.int32)
-    names = "input_ids", "attention_mask", "token_type_ids"
-    return tf.function(function, [dict.fromkeys(names, ids)], autograph=False)
-
-
 def answers(**rule):
     """Classes by the layers that each text needs."""
     return once_traced(lambda x: model.exit_early(x, **rule))
@@ -363,10 +379,6 @@ def last(x):
     """Classes by all layers, and no classifier on the way."""
     states = model.bert(x)["sequence_output"]
     return model.exit_logits(5, states, x["attention_mask"])
-
-
-def over(function, parts):
-    return lambda: [tf.nest.map_structure(np.asarray, function(part)) for part in parts]
 
 
 some = [text for text, _ in test[:32]]
@@ -435,10 +447,11 @@ for name in ("bert-base", "albert-base"):
     config = bert.published_config(name)
     models[name] = bert.Bert(config)
     models[name].build()
-ids = {"input_ids": tf.constant(rng.integers(1000, 20_000, (2, 32)))}
+ids = unpadded(rng.integers(1000, 20_000, (2, 32)))
 counted = {name: operations(model, ids) for name, model in models.items()}
 sizes = {name: model.count_params() for name, model in models.items()}
-inference = taking_turns({name: compiled(model, ids) for name, model in models.items()})
+graphs = {name: once_traced(model.__call__) for name, model in models.items()}
+inference = taking_turns({name: over(graph, [ids]) for name, graph in graphs.items()})
 small, large = "albert-base", "bert-base"
 verdict(
     "C111",
