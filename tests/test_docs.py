@@ -37,6 +37,7 @@ WITHOUT_EXAMPLES = {
     "results.md": "numbers, measured by benchmarks/",
     "versions.md": "what runs with what",
 }
+TAKING_MINUTES = ("published.md",)
 WITH_LINKS = sorted(
     page.relative_to(ROOT).as_posix()
     for pattern in (
@@ -59,9 +60,22 @@ def blocks(text, language):
 @pytest.mark.one_of(20)
 @pytest.mark.filterwarnings("ignore:No installed font shows Chinese:UserWarning")
 @pytest.mark.filterwarnings("ignore:Glyph .* missing from font:UserWarning")
-@pytest.mark.parametrize("page", [page for page in TRANSLATED if page not in WITHOUT_EXAMPLES])
+@pytest.mark.parametrize(
+    "page", [page for page in TRANSLATED if page not in (*WITHOUT_EXAMPLES, *TAKING_MINUTES)]
+)
 def test_the_examples_print_what_the_page_shows(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # examples may write files here
+    run_examples(page, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TAKING_MINUTES)
+def test_the_examples_of_a_long_page(page, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_examples(page, capsys)
+
+
+def run_examples(page, capsys):
     text = (DOCS / page).read_text("utf-8")
     block = r"```{}\n((?:(?!```).)*)```"
     examples = re.findall(rf"{block.format('python')}\n\n{block.format('text')}", text, re.S)
