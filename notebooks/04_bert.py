@@ -27,7 +27,7 @@
 import os
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # silence TensorFlow's startup messages
-os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"  # a faster allocator, see benchmarks/NOTES.md
+os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"  # faster: benchmarks/training/NOTES.md
 
 import importlib.metadata
 import tempfile

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_transformer.distribution import apart, current_workers, pad_labels, pad_rows
 from tf_transformer.errors import ArgumentError, check
 from tf_transformer.functional.labels import ignore_class_of, real_labels
+from tf_transformer.functional.tensors import wide_dtype
 
 
 def global_gradients(grads):
@@ -76,9 +77,10 @@ class FusedAdam(keras.optimizers.Adam):
         most = self.clipnorm or self.global_clipnorm
         if not most or most < 0:
             return super()._clip_gradients(grads)
-        # One operation for each norm: Keras's ten to twenty delay the start of training.
-        wide = max((g.dtype for g in grads), key=lambda dtype: dtype.size)
-        squares = 2.0 * tf.stack([tf.cast(tf.nn.l2_loss(g), wide) for g in grads])
+        # One operation for each norm: Keras's ten to twenty delay the start of training. In 32 bits
+        # or more, since the sum of squares may overflow float16 and is coarse in bfloat16.
+        wide = max(map(wide_dtype, grads), key=lambda dtype: dtype.size)
+        squares = 2.0 * tf.stack([tf.nn.l2_loss(tf.cast(g, wide)) for g in grads])
         norms = tf.sqrt(squares if self.clipnorm else tf.reduce_sum(squares, keepdims=True))
         factors = most / tf.maximum(norms, most) + (norms - norms)  # NaN if a norm is not finite
         factors = tf.unstack(tf.broadcast_to(factors, (len(grads),)))

@@ -91,6 +91,18 @@ def test_norms_are_clipped_in_the_dtype_of_each_gradient(option, scales):
         np.testing.assert_allclose(w, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("option", ["clipnorm", "global_clipnorm"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_large_gradients_of_16_bits_are_clipped(option, dtype):
+    """The sum of squares is no float16; a sum of bfloat16 stops at 256 equal squares."""
+    weights = [keras.Variable(np.zeros(1024, np.float32), dtype=dtype) for _ in range(2)]
+    gradients = [tf.fill([1024], tf.constant(value, dtype)) for value in (300.0, 0.0)]
+    optimizer = FusedAdam(**{option: 1.0})
+    optimizer.build(weights)
+    found = [tf.cast(g, "float32") for g in optimizer._clip_gradients(gradients)]
+    np.testing.assert_allclose(found, [[1 / 32] * 1024, [0] * 1024], rtol=2**-8)
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_a_global_norm_that_is_not_finite_reaches_every_weight(value, jit_compile):

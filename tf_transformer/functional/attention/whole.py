@@ -116,7 +116,7 @@ def _random_words(shape, seed):
     # That takes 48 operations, which delay the start of training, and "auto_select" draws other
     # values under XLA.
     draw = functools.partial(tf.raw_ops.StatelessRandomUniformFullIntV2, alg=1)  # Philox
-    constant = tf.constant([0x02461E293EC8F720], tf.uint64)  # of TensorFlow, mixes similar seeds
+    constant = tf.constant([0x02461E293EC8F720], tf.uint64)  # TensorFlow's, for the same draws
     mixed = draw(shape=[2], key=constant, counter=tf.cast(seed, tf.uint64), dtype=tf.uint64)
     return draw(shape=shape, key=mixed[:1], counter=mixed * [0, 1], dtype=tf.int32)
 
