@@ -335,6 +335,7 @@ def test_a_text_without_tokens_begins_with_the_start_token(counted, folder):
     expected = texts_of(generator.tokenizer.decode(ids))
     assert texts_of(generator.generate(["a", ""]))[1:] == expected
     assert "".join(generator.stream("")) == expected[0]
+    assert texts_of(generator.generate([])) == texts_of(generator.sample([])) == []
 
 
 @pytest.mark.slow
@@ -358,6 +359,7 @@ def test_settings_of_the_folder(folder, tmp_path):
 def test_beams(tmp_path):
     path = generator_folder(tmp_path / "m", "gpt2", num_beams=2, max_new_tokens=5)
     generator = TextGenerator.from_pretrained(path)
+    assert texts_of(generator.generate([])) == []
     with pytest.raises(tf.errors.InvalidArgumentError, match="stop: expected none with beams"):
         generator.generate(["a"], stop=["b"])
     with pytest.raises(ValueError, match="beams: expected none for a stream"):

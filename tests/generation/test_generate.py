@@ -168,6 +168,20 @@ def test_a_default_number_of_tokens(models):
     assert ids.shape == (2, 23)  # all positions
 
 
+@pytest.mark.parametrize("strategy", [{}, {"sampling": {}}, {"beams": {"beam_size": 2}}])
+@pytest.mark.parametrize("name, first", [("gpt2", {}), ("bart", {"start_id": 2})])
+def test_no_texts(models, name, first, strategy):
+    ids = generate(
+        models(name),
+        tf.zeros((0, 3), tf.int32),
+        end_id=2,
+        n_best=2 if strategy else 1,
+        **first,
+        **strategy,
+    )
+    assert ids.shape[0] == 0 and ids.dtype == tf.int32
+
+
 @pytest.mark.parametrize(
     "name, inputs, options, message",
     [

@@ -137,7 +137,7 @@ def start_texts(model, inputs, start_id, beam_size, most, least):
     limits = asserted(limits, tf.reduce_all(limits <= positions), *error)
     return state, {
         "start_id": first,
-        "max_length": tf.reduce_max(limits),
+        "max_length": tf.reduce_max(tf.concat([limits, [1]], 0)),  # also of an empty batch
         "limits": limits,
         "min_length": after_first(*least),
         "pad_id": None,  # a token like others, unless it is among `bad_words`

@@ -146,7 +146,8 @@ class LanguageModel(DecodingModel):
     def prefill(self, state, start_ids):
         """Read what all prompts have, after the start tokens (B,), in one pass; `step` skips it."""
         prompt, lineage = state["prompt"], state["lineage"]
-        count = tf.reduce_min(tf.math.count_nonzero(prompt >= 0, axis=1, dtype=tf.int32))
+        counts = tf.math.count_nonzero(prompt >= 0, axis=1, dtype=tf.int32)
+        count = tf.reduce_min(tf.concat([counts, tf.shape(prompt)[1:]], 0))  # P of an empty batch
         ids = tf.concat([tf.expand_dims(start_ids, 1), prompt], 1)[:, :count]
         read, beams = self.decoder.read(ids), tf.shape(lineage)[1]
 
