@@ -180,6 +180,15 @@ def test_ids_out_of_range(name):
     np.testing.assert_allclose(graph(IDS), expected, atol=1e-5)
 
 
+@every_model
+def test_other_ranks(name):
+    _, call = made(name)
+    for ids in (IDS[0], tf.constant(IDS[0]), IDS[0, 0], IDS[None]):
+        message = rf"expected integers \(batch, length\), got shape \({str(np.shape(ids))[1:-1]}\)"
+        with pytest.raises(ValueError, match=message):
+            call(ids)
+
+
 def test_the_transformer_names_the_side():
     model, _ = made("Transformer")
     with pytest.raises(ValueError, match=r"tar: expected ids in \[0, 2053\)"):

@@ -192,14 +192,24 @@ def test_no_texts(models, name, first, strategy):
         ("gpt2", [[7, 8]], {"start_id": 2}, "start_id: expected None for a language model"),
         ("gpt2", tf.ragged.constant([[7], []]), {}, "inputs: expected at least one token"),
         ("gpt2", tf.zeros((2, 0), tf.int32), {}, "inputs: expected at least one token"),
+        ("gpt2", [[7.5, 8]], {}, "inputs: expected whole numbers"),
+        ("gpt2", tf.ragged.constant([[7.5, 8], [7]]), {}, "inputs: expected whole numbers"),
+        ("gpt2", tf.ragged.constant([[29, 8], [7]]), {}, r"inputs: expected ids in \[0, 29\)"),
+        ("gpt2", [7, 8], {}, r"inputs: expected integers \(batch, length\), got shape \(2,\)"),
+        ("gpt2", [[7, 8], [7]], {}, "inputs: expected integers .*rows of different lengths"),
         ("bart", [[7, 8]], {}, "start_id: expected the id with which targets begin"),
+        ("bart", [[7, 8]], {"start_id": 29}, "start_id: expected 0 to 28, got 29"),
+        ("gpt2", [[7, 8]], {"end_id": (3, 29)}, "end_id: expected 0 to 28, got 29"),
+        ("gpt2", [[7, 8]], {"end_id": None}, r"end_id: expected an id, or \(\) for none"),
         ("gpt2", [[7]], {"beams": {"beam_size": 2}, "sampling": {}}, "expected one of them"),
         ("gpt2", [[7]], {"beams": {"n_best": 2}}, "beams: expected a dict with beam_size"),
+        ("gpt2", [[7]], {"beams": 2}, "beams: expected a dict with beam_size, got 2"),
+        ("gpt2", [[7]], {"sampling": True}, "sampling: expected a dict of options, got True"),
     ],
 )
 def test_bad_input(models, name, inputs, options, message):
     with pytest.raises(ValueError, match=message):
-        generate(models(name), inputs, end_id=2, **options)
+        generate(models(name), inputs, **{"end_id": 2, **options})
 
 
 def test_other_models_are_refused():

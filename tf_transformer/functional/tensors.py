@@ -23,9 +23,13 @@ def as_ids(ids, name="ids", pad_id=0):
     """Integers, whole floats, lists or a ragged tensor, padded, as int32 or int64 (B, T)."""
     # Keras makes ids float32 if an input has no dtype. 16-bit floats are refused: float16 cannot
     # distinguish 2048 from 2049, nor bfloat16 256 from 257.
-    if isinstance(ids, tf.Tensor) and ids.dtype in (tf.int32, tf.int64):
+    is_done = isinstance(ids, tf.Tensor) and ids.dtype in (tf.int32, tf.int64)
+    ids = ids if is_done else dense(ids, name, pad_id)
+    if not isinstance(ids, keras.KerasTensor) and ids.shape.rank not in (2, None):
+        remedy = f"For a single text, pass {name}[tf.newaxis]."
+        raise ArgumentError(name, "integers (batch, length)", f"shape {ids.shape}", remedy)
+    if is_done:
         return ids
-    ids = dense(ids, name, pad_id)
     dtype = tf.as_dtype(ids.dtype)
     if not dtype.is_integer and dtype not in _EXACT_BELOW:
         remedy = (

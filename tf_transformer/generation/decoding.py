@@ -318,6 +318,7 @@ class DecodingRules:
     def __post_init__(self):
         check_range("pad_id", self.pad_id, 0)
         for end_id in self.end_ids:
+            check(end_id is not None, "end_id", "an id, or () for none", "None")
             check_range("end_id", end_id, 1 if self.pad_id == 0 else 0)
         expected = f"another id than the end token's, {self.end_id}, or None"
         check(self.pad_id not in self.end_ids, "pad_id", expected, self.pad_id)

@@ -7,7 +7,13 @@ token, T length of the longest result.
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check
-from tf_transformer.functional.tensors import asserted, check_range
+from tf_transformer.functional.tensors import (
+    are_tokens,
+    as_ids,
+    asserted,
+    check_range,
+    in_vocabulary,
+)
 from tf_transformer.generation.beam_search import beam_search, sample_decode
 from tf_transformer.generation.decoding import greedy_decode, is_among, without_unused_ids
 from tf_transformer.models.base_model import check_padding, check_vocabulary
@@ -77,17 +83,22 @@ def generate(
         ([1, 6], [5, 7])
     """
     check(beams is None or sampling is None, "beams, sampling", "one of them", "both")
-    check(beams is None or "beam_size" in beams, "beams", "a dict with beam_size", f"{beams!r}")
+    has_size = isinstance(beams, dict) and "beam_size" in beams
+    check(beams is None or has_size, "beams", "a dict with beam_size", f"{beams!r}")
+    check(isinstance(sampling, dict | None), "sampling", "a dict of options", f"{sampling!r}")
     beam_size = 1 if beams is None else beams["beam_size"]
     check_range("n_best", n_best, 1, beam_size if sampling is None else None)
+    inputs = inputs if isinstance(inputs, tf.RaggedTensor) else as_ids(inputs, "inputs")
     if sampling is not None and n_best > 1:
-        inputs = inputs if isinstance(inputs, tf.RaggedTensor) else tf.convert_to_tensor(inputs)
         inputs = tf.gather(inputs, tf.repeat(tf.range(tf.shape(inputs)[0]), n_best))
     lengths = (max_length, max_new_tokens), (min_length, min_new_tokens)
     state, of_texts = start_texts(model, inputs, start_id, beam_size, *lengths)
     first, prompt_lengths, limits, longest = (
         of_texts[name] for name in ("start_id", "prompt_lengths", "limits", "max_length")
     )
+    ends, config = end_id if isinstance(end_id, tuple | list) else (end_id,), model.get_config()
+    for end in ends:
+        check_range("end_id", end, 0, config.get("target_vocab_size", config.get("vocab_size")) - 1)
     batch_size, step = tf.size(first), step or model.step
     options |= {**of_texts, "end_id": end_id, "resize": model.resize}
     if beams is not None:
@@ -100,7 +111,6 @@ def generate(
         ids = sample_decode(step, state, batch_size, seed=seed, **sampling, **options)
     else:
         ids = greedy_decode(step, state, batch_size, **options)
-    ends = tuple(end_id) if isinstance(end_id, tuple | list) else (end_id,)
     places = tf.range(longest)
     is_end = is_among(ids, ends) & (places >= prompt_lengths[:, tf.newaxis])
     ended = tf.cumsum(tf.cast(is_end, tf.int32), axis=1, exclusive=True) > 0
@@ -148,8 +158,8 @@ def start_texts(model, inputs, start_id, beam_size, most, least):
 def _start(model, inputs, start_id, beam_size):
     """The first state, and of each text the first token and the number of a prompt's others."""
     if isinstance(model, Transformer):
-        check_range("start_id", start_id, 0)
         check(start_id is not None, "start_id", "the id with which targets begin", "None")
+        check_range("start_id", start_id, 0, model.get_config()["target_vocab_size"] - 1)
         state = model.start(inputs, 0, beam_size)
         batch_size = tf.shape(state["lineage"])[0]
         first = tf.broadcast_to(tf.convert_to_tensor(start_id, tf.int32), (batch_size,))
@@ -158,17 +168,14 @@ def _start(model, inputs, start_id, beam_size):
         raise ArgumentError("model", "a LanguageModel or a Transformer", type(model).__name__)
     expected = "None for a language model, whose prompts begin with a token"
     check(start_id is None, "start_id", expected, start_id)
-    inputs = inputs if isinstance(inputs, tf.RaggedTensor) else tf.convert_to_tensor(inputs)
     error = ("inputs", "at least one token of each prompt", "none")
     check(inputs.shape[1] != 0, *error)
-    state = model.start(inputs[:, 1:], 0, beam_size)
-    first = tf.cast(inputs[:, :1], tf.int32)
-    if isinstance(first, tf.RaggedTensor):
-        is_there = tf.reduce_all(first.row_lengths() > 0)
-        first = asserted(first.to_tensor(shape=(None, 1)), is_there, *error)
-    elif model.pad_id is not None:
-        first = asserted(first, tf.reduce_all(first != model.pad_id), *error)
-    first = tf.squeeze(first, 1)
+    state, first = model.start(inputs[:, 1:], 0, beam_size), inputs[:, :1]
+    is_ragged = isinstance(first, tf.RaggedTensor)
+    is_there = first.row_lengths() > 0 if is_ragged else are_tokens(first, model.pad_id)
+    first = asserted(as_ids(first, "inputs"), tf.reduce_all(is_there), *error)
+    first = in_vocabulary(first, model.get_config()["vocab_size"], "inputs")
+    first = tf.reshape(tf.cast(first, tf.int32), (-1,))
     prompt_lengths = tf.math.count_nonzero(state["prompt"] >= 0, axis=1, dtype=tf.int32)
     return model.prefill(state, first), first, prompt_lengths
 

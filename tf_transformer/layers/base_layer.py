@@ -153,7 +153,7 @@ class NotesLayer(WholeState):
     def _build_rest(self, shape):
         """Build the sublayers that are not built yet, all for inputs of one shape."""
         for layer in self._layers:
-            if not layer.built:
+            if layer.path is None:  # not `built`, which Keras's dropout always is
                 layer.build(shape)
 
     def compute_mask(self, inputs, previous_mask=None):  # Keras passes the argument `mask`
