@@ -70,6 +70,24 @@ def wait(process):
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
+def is_saving(folder):
+    """Whether a file is being written beside the one that it replaces."""
+    return any(folder.glob("run/**/.*.new.*"))
+
+
+def stop_inside_a_save(process, folder):
+    """Stop a training inside a save, so that a kill finds it there."""
+    while True:
+        if os.waitpid(process, os.WNOHANG)[0]:
+            raise SystemExit("the training ended before it saved")
+        if is_saving(folder):
+            os.kill(process, signal.SIGSTOP)
+            os.waitpid(process, os.WUNTRACED)
+            if is_saving(folder):
+                return
+            os.kill(process, signal.SIGCONT)  # the save was over
+
+
 def killed(folder, epochs, kills, rng):
     """Train with so many kills; how many came inside a save."""
     log, inside = folder / "log", 0
@@ -84,10 +102,13 @@ def killed(folder, epochs, kills, rng):
                 if os.waitpid(process, os.WNOHANG)[0]:
                     raise SystemExit(f"the training ended before kill {number + 1}")
                 time.sleep(0.001)
-            time.sleep(rng.uniform(0, most))
+            if number % 5 == 1:
+                stop_inside_a_save(process, folder)
+            else:
+                time.sleep(rng.uniform(0, most))
         os.kill(process, signal.SIGKILL)
         wait(process)
-        inside += any(folder.glob("run/**/.*.new.*"))
+        inside += is_saving(folder)
     return inside
 
 
