@@ -53,6 +53,11 @@ def test_embed_and_search(folder, tmp_path):
     index = tmp_path / "vectors.npy"
     printed("embed", "--model", folder, "--file", lines, "--output", index, "--batch-size", 2)
     np.testing.assert_allclose(np.load(index), vectors, atol=1e-6)
+    texts = LINES.splitlines()
+    printed("embed", *texts, "--model", folder, "--output", tmp_path / "texts.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "texts.npy"), vectors, atol=1e-6)
+    both = printed("embed", *texts, "--model", folder, "--file", lines, code=2)
+    assert "text, --file: expected one of them, got both" in both
     out = printed("search", index, "好 电影", "--model", folder, "--lines", lines, "--top", 2)
     first, second = out.splitlines()
     assert first == "1.0000\t4\t好 电影" and second.count("\t") == 2

@@ -40,9 +40,11 @@ def test_files_and_languages(tmp_path):
     assert run("generate", "--model", FOLDERS / "nllb", *LANGUAGES, *texts) == expected
     run("export", FOLDERS / "nllb", *LANGUAGES, "--output", tmp_path / "model")
     assert run("generate", "--model", tmp_path / "model", *texts) == expected
+    assert run("translate", "--model", tmp_path / "model", *file) == expected
     export = ("export", FOLDERS / "nllb", "--output", tmp_path / "model")
     run(*export)  # each call names the languages
     assert run("generate", "--model", tmp_path / "model", *LANGUAGES, *texts) == expected
+    assert run("translate", "--model", tmp_path / "model", *LANGUAGES, *texts) == expected
     run(*export, "--beam-size", 3)
     found = run("generate", "--model", tmp_path / "model", *LANGUAGES, *texts)
     assert found == printed("nllb", "beams")[1]
@@ -56,7 +58,10 @@ def test_what_is_refused(tmp_path):
     assert message in run(*nllb, "--source-language", "eng", code=2)
     for option in ("--beam", "--n-best"):
         found = run("translate", "--model", FOLDERS / "marian", option, "low", code=2)
-        assert "expected an exported translator for --beam, --n-best and --output" in found
+        assert "a translator that was trained here for --beam, --n-best and --output" in found
+    decoder = VECTORS / "text_generation" / "gpt2"
+    found = run("translate", "--model", decoder, "low", code=2)
+    assert f"--model: expected a translator, got a decoder, {decoder}. Continue texts" in found
     found = run("translate", *LANGUAGES, "low", code=2)
     assert "expected a published translator, got another" in found
     found = run("export", tmp_path, *LANGUAGES, "--output", tmp_path / "model", code=2)

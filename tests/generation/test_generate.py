@@ -204,6 +204,12 @@ def test_no_texts(models, name, first, strategy):
         ("gpt2", [[7]], {"beams": {"beam_size": 2}, "sampling": {}}, "expected one of them"),
         ("gpt2", [[7]], {"beams": {"n_best": 2}}, "beams: expected a dict with beam_size"),
         ("gpt2", [[7]], {"beams": 2}, "beams: expected a dict with beam_size, got 2"),
+        (
+            "gpt2",
+            [[7]],
+            {"num_beams": 2},
+            "options: expected some of .*, got 'num_beams'.*settings",
+        ),
         ("gpt2", [[7]], {"sampling": True}, "sampling: expected a dict of options, got True"),
     ],
 )

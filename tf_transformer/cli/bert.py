@@ -320,7 +320,8 @@ def add_search(commands):
     embed = add_command(commands, "embed", _embed)
     _add_encoder_arguments(embed)
     add = embed.add_argument
-    add("--file", help="a text file instead of standard input, one sentence per line")
+    add("text", nargs="*", help="sentences (default: standard input, one sentence per line)")
+    add("--file", help="a text file, one sentence per line")
     where = embed.add_mutually_exclusive_group()
     where.add_argument("--output", metavar="FILE", help="instead of standard output")
     index = "or an index for search, which knows its model"
@@ -351,7 +352,8 @@ def _add_encoder_arguments(parser):
 
 
 def _embed(options):
-    """encode every line of standard input or of a file as a vector, into an .npy file"""
+    """encode texts, or every line of standard input or a file, as vectors in an .npy file"""
+    check(not options.text or options.file is None, "text, --file", "one of them", "both")
     check(options.index or not options.vectors_dtype, "--vectors-dtype", "--index as well", "none")
     if not options.index and options.output is None and sys.stdout.isatty():
         remedy = "An .npy file cannot go to a terminal."
@@ -371,7 +373,7 @@ def _embed(options):
     with contextlib.ExitStack() as stack:
         lines = stack.enter_context(open(options.file, "rb")) if options.file else sys.stdin.buffer
         texts = (text_of_line(line, first=n == 0).encode() for n, line in enumerate(lines))
-        parts = _shown(embed_lines(encode, texts, options.batch_size))
+        parts = _shown(embed_lines(encode, options.text or texts, options.batch_size))
         if options.index:
             write_index(options.index, parts, encode, options.vectors_dtype or "float32")
             return

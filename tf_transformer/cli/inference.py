@@ -111,7 +111,7 @@ def _translate(options):
         _translate_by_litert(lite, options)
         return
     import_tensorflow(optimize_graphs=options.file is not None, share_operations=False)
-    if is_published(options.model):
+    if _is_generator(options.model):
         _translate_published(options, sampling)
         return
     languages_of(options, has_languages=False)
@@ -141,14 +141,27 @@ def _texts(options, size):
             yield texts
 
 
+def _is_generator(folder):
+    """Whether a folder has a published decoder or translator, or what `export` made of one."""
+    from tf_transformer.export.translation.folder import DESCRIPTION
+
+    if folder is None:
+        return False
+    is_saved = (Path(folder) / "saved_model.pb").is_file()
+    return is_published(folder) or (is_saved and not (Path(folder) / DESCRIPTION).is_file())
+
+
 def _translate_published(options, sampling):
     """Translate by a published model's own settings, 32 lines of a file at a time."""
-    expected = "an exported translator for --beam, --n-best and --output"
+    expected = "a translator that was trained here for --beam, --n-best and --output"
     got = f"a published one, which decodes as its generation_config.json says: {options.model}"
     check(not (options.beam or options.n_best or options.output), "--model", expected, got)
-    model, chance = text_generator(options), dict(sampling or {})
+    model, settings, languages = text_generator(options)
+    got, remedy = f"a decoder, {options.model}", "Continue texts with `generate`."
+    check(settings["translates"], "--model", "a translator", got, remedy)
+    chance = dict(sampling or {})
     seed, done = chance.pop("seed", 0), 0
-    translate = model.generate if sampling is None else model.sample
+    translate = functools.partial(model.generate if sampling is None else model.sample, **languages)
     for texts in _texts(options, 32):
         for text in translate(texts, seed + done, **chance).numpy():
             print(one_line(text.decode()), flush=True)
@@ -264,14 +277,10 @@ def _generate_by_model(options, texts, sampling):
     check_range("beam", options.beam, 1)
     check_range("max_new_tokens", options.max_new_tokens, 1)
     changes = {} if options.beam is None else {"num_beams": options.beam, "do_sample": False}
-    model = text_generator(options, **changes)
+    model, settings, languages = text_generator(options, **changes)
     how = {"max_new_tokens": options.max_new_tokens or 0, "stop": options.stop or []}
-    settings = json.loads(model.settings.numpy())
     begins = [""] * len(texts) if settings["translates"] else texts
-    has_languages = bool(settings["languages"])  # those of a published model are set already
-    languages = {} if is_published(options.model) else languages_of(options, has_languages)
     if sampling is None and settings["beams"]:
-        languages = {name: [language] for name, language in languages.items()}
         found = model.generate(texts, **how, **languages).numpy()
         for begin, continuation in zip(begins, found, strict=True):
             print(f"{begin}{continuation.decode()}")
@@ -279,6 +288,7 @@ def _generate_by_model(options, texts, sampling):
     # A temperature, so that it is a sample even without other options.
     how |= {} if sampling is None else {"temperature": 1.0, **sampling}
     seed = how.pop("seed", 0)
+    languages = {name: language for name, [language] in languages.items()}
     for number, (text, begin) in enumerate(zip(texts, begins, strict=True)):
         pieces = stream_text(model, text, seed=seed + number, **how, **languages)
         print(f"{begin}{next(pieces, '')}", end="", flush=True)
@@ -288,7 +298,7 @@ def _generate_by_model(options, texts, sampling):
 
 
 def text_generator(options, **changes):
-    """Load the `TextGenerator` of a published model, or an exported one, which has no changes."""
+    """Load a published model, or an exported one: it, its settings, and languages for its calls."""
     from tf_transformer.export import TextGenerator
     from tf_transformer.export.saving import load_saved_model
 
@@ -296,16 +306,18 @@ def text_generator(options, **changes):
     if is_published(folder):
         require("bert", "safetensors")
         languages = languages_of(options, has_languages=True)
-        return TextGenerator.from_pretrained(folder, **languages, **changes)
+        model = TextGenerator.from_pretrained(folder, **languages, **changes)
+        return model, json.loads(model.settings.numpy()), {}  # it has its languages
     if not (Path(folder) / "saved_model.pb").is_file():
         expected = "a folder with a published model or what `export` made of it"
         raise MissingFileError("--model", expected, folder)
     model = load_saved_model(folder)
-    check(
-        hasattr(model, "generate"), "--model", "a text generator", f"another SavedModel, {folder}"
-    )
+    got = f"another SavedModel, {folder}"
+    check(hasattr(model, "generate"), "--model", "a text generator or translator", got)
     check(not changes, "--beam", "a published model", f"an exported one, {folder}")
-    return model
+    settings = json.loads(model.settings.numpy())
+    languages = languages_of(options, bool(settings["languages"]))
+    return model, settings, {name: [language] for name, language in languages.items()}
 
 
 def add_info(commands):

@@ -20,6 +20,8 @@ from tf_transformer.models.base_model import check_padding, check_vocabulary
 from tf_transformer.models.language_model import LanguageModel
 from tf_transformer.models.transformer import Transformer
 
+_OPTIONS = ("no_repeat_ngram", "token_rules", "jit_compile", "is_complete")
+
 
 def generate(
     model,
@@ -82,6 +84,9 @@ def generate(
         >>> ids.shape.as_list(), ids[0, :2].numpy().tolist()
         ([1, 6], [5, 7])
     """
+    remedy = "`generation_settings` makes arguments of those of transformers."
+    for name in options:
+        check(name in _OPTIONS, "options", f"some of {', '.join(_OPTIONS)}", f"{name!r}", remedy)
     check(beams is None or sampling is None, "beams, sampling", "one of them", "both")
     has_size = isinstance(beams, dict) and "beam_size" in beams
     check(beams is None or has_size, "beams", "a dict with beam_size", f"{beams!r}")

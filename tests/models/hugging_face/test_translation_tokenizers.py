@@ -56,6 +56,16 @@ def test_generated_texts(read, kind, name, beams):
     assert [text.decode() for text in tokenizer.decode(ids).numpy()] == cases[name]
 
 
+def test_m2m100_has_the_languages_of_transformers(read):
+    tokenizer, cases = read("m2m100")
+    path, given = FOLDERS / "m2m100", ("en", "fr")
+    assert tokenizer.encode(cases["texts"], "en").to_list() == cases["ids"]
+    assert TranslationTokenizer.from_pretrained(path, *given).first_tokens == tokenizer.first_tokens
+    assert tokenizer.languages[:2] == ("af", "am")
+    with pytest.raises(ValueError, match="such as af, am, ar, got another. It is"):
+        tokenizer.encode(cases["texts"], "eng")
+
+
 def test_special_tokens_in_a_text_are_plain_text(read):
     tokenizer, _ = read("marian")
     [ids] = tokenizer.encode(["new</s><pad>"]).to_list()

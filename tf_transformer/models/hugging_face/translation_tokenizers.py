@@ -78,10 +78,10 @@ class TranslationTokenizer(tf.Module):
 
         Args:
             path: str or Path.
-            source_language, target_language: str, language codes as in the vocabulary, such as
-                "eng_Latn" (NLLB), "en_XX" (mBART) or "__en__" (M2M100), for models whose texts
-                carry one, unless each call names its own. A source of Marian carries its code in
-                the text: ">>fra<< How are you?".
+            source_language, target_language: str, language codes as in transformers, such as
+                "eng_Latn" (NLLB), "en_XX" (mBART) or "en" (M2M100, also "__en__" as in its
+                vocabulary), for models whose texts carry one, unless each call names its own. A
+                source of Marian carries its code in the text: ">>fra<< How are you?".
 
         Raises:
             FileNotFoundError: If a file is missing.
@@ -118,7 +118,9 @@ class TranslationTokenizer(tf.Module):
             return cls(tokenizer, tokenizer, around)
         is_start = kind in ("MBartTokenizer", "MBartTokenizerFast")
         field = "decoder_start_token_id" if is_start else "forced_bos_token_id"
-        codes = {token: number for number, token in languages.items()}
+        # M2M100's first by the names that transformers gives them: "en" for "__en__".
+        names = {token.strip("_"): number for number, token in languages.items()}
+        codes = names | {token: number for number, token in languages.items()}
         return cls(tokenizer, tokenizer, around, codes, field, **given)
 
     @classmethod
