@@ -112,6 +112,12 @@ def check_choice(argument, value, choices):
         raise ArgumentError(argument, f"one of {known}", got)
 
 
+def check_texts(argument, texts):
+    """Refuse one string in place of several, whose characters would be taken for texts."""
+    remedy = "Pass a single text as [text]."
+    check(not isinstance(texts, str | bytes), argument, "a list of strings", "a string", remedy)
+
+
 def message_of_graph(error):
     """The message of an `ArgumentError` that an exception of a graph carries, or None."""
     said = re.search(r"assertion failed: (.*: expected .*)", str(error))

@@ -32,6 +32,11 @@ def test_an_interrupted_call_continues_with_the_first_missing_file(tmp_path):
     assert done == [3, 6, 7]
 
 
+def test_one_string_is_not_several(tmp_path):
+    with pytest.raises(ValueError, match="sources: expected a list of strings, got a string"):
+        distilled_pairs(lambda texts: texts, "ab", tmp_path)
+
+
 def test_an_empty_translation_teaches_nothing(tmp_path):
     pairs = distilled_pairs(lambda texts: ["", *texts[1:]], ["a", "b"], tmp_path)
     assert pairs == [("b", "b")]

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer import compile_for, count_compilations
-from tf_transformer.export.compile_for import BucketedFunction
+from tf_transformer.export.compile_for import BucketedFunction, traced
+from tf_transformer.export.saving import load_saved_model
 from tf_transformer.models.bert import BertConfig, BertForTokenClassification, SentenceEncoder
 
 pytestmark = pytest.mark.one_of(10, "served")
@@ -31,6 +32,22 @@ def sentence_encoder():
 @pytest.fixture(scope="module")
 def encode(sentence_encoder):
     return compile_for(lambda x: sentence_encoder(x, training=False), SPECS, [2, 3], [4, 7])
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_arguments_that_do_not_fit_do_not_block_other_threads(is_loaded, tmp_path):
+    module, found = tf.Module(), []
+    module.double = traced(lambda x: x + x, tf.TensorSpec((None,), tf.int32))
+    if is_loaded:
+        tf.saved_model.save(module, tmp_path / "saved")
+        module = load_saved_model(tmp_path / "saved")
+    for _ in range(2):
+        with pytest.raises(TypeError, match="Binding inputs to tf.function failed"):
+            module.double("a")
+    thread = threading.Thread(target=lambda: found.append(module.double([2, 3])), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert [x.numpy().tolist() for x in found] == [[4, 6]]
 
 
 @pytest.mark.one_of(10)

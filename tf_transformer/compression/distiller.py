@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data.files import write_json
-from tf_transformer.errors import ArgumentError, check, check_fields
+from tf_transformer.errors import ArgumentError, check, check_fields, check_texts
 from tf_transformer.functional.labels import ignore_class_of, read_labels, softened_divergence
 from tf_transformer.json_text import parse_json
 from tf_transformer.models.base_model import BaseModel
@@ -76,6 +76,7 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
         [('a', 'A'), ('b', 'B')]
     """
     check(part_size >= 1, "part_size", "at least 1", part_size)
+    check_texts("sources", sources)
     sources, pairs = list(sources), []
     for first in range(0, len(sources), part_size):
         part = sources[first : first + part_size]

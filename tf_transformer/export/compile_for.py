@@ -23,7 +23,26 @@ _TOLERANCE = 0.02
 
 def traced(function, *specs):
     """A graph function; as a decorator, it would keep only a weak reference to a method's owner."""
-    return tf.function(function, input_signature=specs, autograph=False)
+    return unlocked(tf.function(function, input_signature=specs, autograph=False))
+
+
+class _Unlocked:
+    # TensorFlow 2.21 does not release this lock if the arguments do not fit the signature. Then
+    # calls in other threads, such as those of `translate_texts`, would wait forever.
+    def _call(self, *args, **kwargs):
+        try:
+            return super()._call(*args, **kwargs)
+        except Exception:
+            with contextlib.suppress(RuntimeError):  # the lock has been released
+                self._lock.release()
+            raise
+
+
+def unlocked(function):
+    """A graph function that other threads can call after one with arguments that do not fit."""
+    kind = type(function)
+    function.__class__ = type(kind.__name__, (_Unlocked, kind), {})
+    return function
 
 
 def bucket_lengths(longest):

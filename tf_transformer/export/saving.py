@@ -15,7 +15,7 @@ from tf_transformer.compression.quantization import quantized
 from tf_transformer.data import BucketedBatches
 from tf_transformer.data.files import replacing
 from tf_transformer.errors import ArgumentError, check, check_choice
-from tf_transformer.export.compile_for import as_new
+from tf_transformer.export.compile_for import as_new, unlocked
 from tf_transformer.functional.attention.plan import without_cudnn
 from tf_transformer.generation import Ensemble
 from tf_transformer.models.base_model import check_merged
@@ -87,11 +87,15 @@ def load_saved_model(path):
     try:
         if (variables.parent / "variables.index").is_file():
             read_bundle_index(variables)  # TensorFlow ends the process if it is damaged
-        return tf.saved_model.load(str(path))
+        loaded = tf.saved_model.load(str(path))
     except _DAMAGES as error:
         got = f"a damaged one ({(str(error) or repr(error)).splitlines()[0]})"
         expected, remedy = "an intact SavedModel", "Export it again."
         raise ArgumentError("path", expected, got, remedy, place=path) from error
+    for value in vars(loaded).values():
+        if isinstance(value, tf.types.experimental.PolymorphicFunction):
+            unlocked(value)
+    return loaded
 
 
 def freeze(function, *specs):

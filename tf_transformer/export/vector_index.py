@@ -18,6 +18,7 @@ from tf_transformer.errors import (
     MissingPackage,
     check,
     check_choice,
+    check_texts,
 )
 from tf_transformer.json_text import parse_json
 
@@ -34,7 +35,7 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
         float32 arrays (lines of the part, D).
 
     Raises:
-        ValueError: If `batch_size` or `lines_at_once` is below 1.
+        ValueError: If `batch_size` or `lines_at_once` is below 1, or `lines` is one string.
 
     Example:
         >>> encode = lambda texts: np.array([[len(text)] for text in texts])
@@ -43,6 +44,7 @@ def embed_lines(encode, lines, batch_size=64, lines_at_once=4096):
     """
     for name, value in (("batch_size", batch_size), ("lines_at_once", lines_at_once)):
         check(value >= 1, name, "at least 1", value)
+    check_texts("lines", lines)
     lines = iter(lines)
     while part := list(itertools.islice(lines, lines_at_once)):
         order = np.argsort([len(line) for line in part], kind="stable")

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.distribution import current_workers, global_mean, with_global_value
-from tf_transformer.errors import ArgumentError, MissingPackage, check
+from tf_transformer.errors import ArgumentError, MissingPackage, check, check_texts
 from tf_transformer.functional.labels import (
     check_ignore_class,
     ignore_class_of,
@@ -217,13 +217,15 @@ def score_translations(hypotheses, references, language):
 
     Raises:
         ValueError: If the numbers do not match, there is no sentence, or a sentence has no
-            reference.
+            reference, or a string in place of a list of them.
         ImportError: If sacreBLEU is not installed.
 
     Example:
         >>> round(score_translations(["我爱你。"], [["我爱你。", "我愛你。"]], "zh")["bleu"])
         100
     """
+    for name, texts in (("hypotheses", hypotheses), *(("references", row) for row in references)):
+        check_texts(name, texts)
     if len(hypotheses) != len(references) or not hypotheses:
         expected = "as many lists of references as translations, and at least one"
         got = f"{len(hypotheses)} and {len(references)}"

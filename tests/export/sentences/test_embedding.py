@@ -63,6 +63,12 @@ def test_refuses(options):
         list(embed_lines(Lengths(), ["x"], **options))
 
 
+@pytest.mark.parametrize("lines", ["xy", b"xy"])
+def test_one_string_is_not_several(lines):
+    with pytest.raises(ValueError, match="lines: expected a list of strings, got a string"):
+        list(embed_lines(Lengths(), lines))
+
+
 @pytest.mark.parametrize("sizes", [[], [3], [3, 0, 5]])
 def test_writes_what_numpy_reads(sizes):
     rng, stream = np.random.default_rng(1), io.BytesIO()

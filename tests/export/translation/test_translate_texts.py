@@ -117,3 +117,8 @@ def test_bad_input():
     translator = UpperTranslator()
     with pytest.raises(ValueError, match="tokens_per_batch: expected at least 1, got 0"):
         translate_texts(translator, TEXTS, tokens_per_batch=0)
+    for call in (translate_texts, n_best_translations):
+        with pytest.raises(
+            ValueError, match=r"texts: expected a list .*Pass a single text as \[te"
+        ):
+            call(translator, "ab")

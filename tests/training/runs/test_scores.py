@@ -44,6 +44,8 @@ def test_an_unknown_language_is_cut_by_its_script(reference, cut, language):
         ([], [], "got 0 and 0"),
         (["a"], [["a"], ["b"]], "got 1 and 2"),
         (["a", "b"], [["a"], []], "none for sentence 1"),
+        ("a", [["a"]], "hypotheses: expected a list of strings, got a string"),
+        (["a", "b"], [["a"], "b"], "references: expected a list of strings, got a string"),
     ],
 )
 def test_bad_input(hypotheses, references, said):

@@ -21,7 +21,13 @@ from tf_transformer.data.files import (
     text_of_line,
     write_json,
 )
-from tf_transformer.errors import ArgumentError, ExistingFileError, MissingFileError, check
+from tf_transformer.errors import (
+    ArgumentError,
+    ExistingFileError,
+    MissingFileError,
+    check,
+    check_texts,
+)
 from tf_transformer.export.translation.translator import cores
 from tf_transformer.functional.tensors import check_range
 from tf_transformer.json_text import parse_json
@@ -185,6 +191,7 @@ def batches_by_length(lengths, tokens_per_batch):
 
 
 def _strings(texts):
+    check_texts("texts", texts)
     # Encoded here, so that lone surrogates, which UTF-8 cannot encode, do not fail the batch.
     return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
 
