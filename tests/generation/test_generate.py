@@ -208,7 +208,7 @@ def test_no_texts(models, name, first, strategy):
             "gpt2",
             [[7]],
             {"num_beams": 2},
-            "options: expected some of .*, got 'num_beams'.*settings",
+            "options: expected one of .*, got 'num_beams'.*settings",
         ),
         ("gpt2", [[7]], {"sampling": True}, "sampling: expected a dict of options, got True"),
     ],

@@ -373,7 +373,9 @@ def _embed(options):
     with contextlib.ExitStack() as stack:
         lines = stack.enter_context(open(options.file, "rb")) if options.file else sys.stdin.buffer
         texts = (text_of_line(line, first=n == 0).encode() for n, line in enumerate(lines))
-        parts = _shown(embed_lines(encode, options.text or texts, options.batch_size))
+        if options.text:  # an argument may be no UTF-8 either
+            texts = [text.encode("utf-8", "replace") for text in options.text]
+        parts = _shown(embed_lines(encode, texts, options.batch_size))
         if options.index:
             write_index(options.index, parts, encode, options.vectors_dtype or "float32")
             return

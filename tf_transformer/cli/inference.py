@@ -143,22 +143,28 @@ def _texts(options, size):
 
 def _is_generator(folder):
     """Whether a folder has a published decoder or translator, or what `export` made of one."""
-    from tf_transformer.export.translation.folder import DESCRIPTION
-
     if folder is None:
         return False
+    from tf_transformer.export.translation.folder import DESCRIPTION
+
     is_saved = (Path(folder) / "saved_model.pb").is_file()
     return is_published(folder) or (is_saved and not (Path(folder) / DESCRIPTION).is_file())
 
 
 def _translate_published(options, sampling):
     """Translate by a published model's own settings, 32 lines of a file at a time."""
+    from tf_transformer.models.hugging_face.folders import published_type
+    from tf_transformer.models.hugging_face.translators import TRANSLATORS
+
     expected = "a translator that was trained here for --beam, --n-best and --output"
     got = f"a published one, which decodes as its generation_config.json says: {options.model}"
     check(not (options.beam or options.n_best or options.output), "--model", expected, got)
+    of_decoder = f"a decoder, {options.model}", "Continue texts with `generate`."
+    if is_published(options.model):  # before its weights are read
+        is_translator = published_type(options.model) in TRANSLATORS
+        check(is_translator, "--model", "a translator", *of_decoder)
     model, settings, languages = text_generator(options)
-    got, remedy = f"a decoder, {options.model}", "Continue texts with `generate`."
-    check(settings["translates"], "--model", "a translator", got, remedy)
+    check(settings["translates"], "--model", "a translator", *of_decoder)
     chance = dict(sampling or {})
     seed, done = chance.pop("seed", 0), 0
     translate = functools.partial(model.generate if sampling is None else model.sample, **languages)

@@ -68,8 +68,8 @@ def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None
         progress: None, or a function called with the number of finished sources.
 
     Raises:
-        ValueError: If `part_size` is below 1, the folder has translations of other sources, or
-            `translate` returns a different number of texts.
+        ValueError: If `part_size` is below 1, `sources` is one string, the folder has translations
+            of other sources, or `translate` returns a different number of texts.
 
     Example:
         >>> distilled_pairs(lambda texts: [t.upper() for t in texts], ["a", "b"], "distilled")

@@ -73,8 +73,9 @@ def generate(
 
     Raises:
         ValueError: If the model is of another class, both `beams` and `sampling` are given, a
-            prompt is empty or as long as `max_length`, or `max_length` is more than the model has
-            positions for; in a graph, tf.errors.InvalidArgumentError.
+            prompt is empty or as long as `max_length`, `max_length` is more than the model has
+            positions for, or an id is outside of the vocabulary; in a graph,
+            tf.errors.InvalidArgumentError.
 
     Example:
         >>> from tf_transformer import LanguageModel
@@ -84,9 +85,10 @@ def generate(
         >>> ids.shape.as_list(), ids[0, :2].numpy().tolist()
         ([1, 6], [5, 7])
     """
-    remedy = "`generation_settings` makes arguments of those of transformers."
+    expected = f"one of {', '.join(_OPTIONS)}"
+    remedy = "generation_settings converts the settings of transformers to these arguments."
     for name in options:
-        check(name in _OPTIONS, "options", f"some of {', '.join(_OPTIONS)}", f"{name!r}", remedy)
+        check(name in _OPTIONS, "options", expected, f"{name!r}", remedy)
     check(beams is None or sampling is None, "beams, sampling", "one of them", "both")
     has_size = isinstance(beams, dict) and "beam_size" in beams
     check(beams is None or has_size, "beams", "a dict with beam_size", f"{beams!r}")

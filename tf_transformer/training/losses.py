@@ -216,8 +216,8 @@ def score_translations(hypotheses, references, language):
             mostly written in the scripts of these three.
 
     Raises:
-        ValueError: If the numbers do not match, there is no sentence, or a sentence has no
-            reference, or a string in place of a list of them.
+        ValueError: If the numbers do not match, there is no sentence, a sentence has no reference,
+            or a string is given in place of a list.
         ImportError: If sacreBLEU is not installed.
 
     Example:

@@ -105,7 +105,8 @@ def translate_texts(
         list of str, in the order of `texts`.
 
     Raises:
-        ValueError: If `tokens_per_batch` is below 1, or both `beam` and `sample` are given.
+        ValueError: If `tokens_per_batch` is below 1, both `beam` and `sample` are given, or `texts`
+            is one string.
 
     Example:
         >>> from tf_transformer.export import load_translator, shipped_model
