@@ -14,7 +14,7 @@ V, D = 31, 7
 
 
 @pytest.mark.parametrize("by_onednn", [False, True])
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 256, 257])
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 8, 256, 257])
 @pytest.mark.parametrize("known", [False, True])
 def test_products_and_gradients(monkeypatch, by_onednn, count, known):
     monkeypatch.setattr(tensors, "IsMklEnabled", lambda: by_onednn)

@@ -98,7 +98,7 @@ class Uncached(LanguageModel):
         return {"prompt": prompt, "read": read, "count": tf.zeros((rows,), tf.int32)}
 
     def prefill(self, state, start_ids):
-        return state
+        return state, state["prompt"][:, :0]
 
     def step(self, tokens, state):
         read, count, prompt = state["read"], state["count"], state["prompt"]

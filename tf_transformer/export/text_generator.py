@@ -246,7 +246,8 @@ class TextGenerator(tf.Module):
         state, of_text = self._start_texts(inputs, first.get("start_id"), 1, most, self._least)
         room = tf.reduce_max(of_text["prompt_lengths"]) + _ROOM
         rules = dataclasses.replace(self._rules, **{**first, **of_text})
-        return self._resize(state, [0], room), first_sentences(rules, 1)
+        _, sentences = first_sentences(rules, 1)
+        return self._resize(state, [0], room), sentences
 
     def step(self, state, seed=0, stop=()):
         """Add a token to a text by the settings; for the inputs see `generate`.

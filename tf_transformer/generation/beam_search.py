@@ -41,6 +41,7 @@ def beam_search(
     jit_compile=False,
     pad_id=0,
     prompt_lengths=0,
+    prefix=None,
     token_rules=None,
 ):
     """Keep the K likeliest prefixes until no open one can become the best.
@@ -60,9 +61,9 @@ def beam_search(
         batch_size: int or scalar int32 tensor, B.
         beam_size: int, K; the search is exhaustive if K is the number of possible sentences.
         start_id, end_id, max_length, limits, min_length, no_repeat_ngram, resize, jit_compile,
-            pad_id, prompt_lengths, token_rules: see `greedy_decode`. A sentence that is cut at its
-            limit is ranked by its score so far; no end token is added or counted. |y| does not
-            count `prompt_lengths`.
+            pad_id, prompt_lengths, prefix, token_rules: see `greedy_decode`. A sentence that is cut
+            at its limit is ranked by its score so far; no end token is added or counted. |y| does
+            not count `prompt_lengths`.
         length_penalty: float a >= 0; 0 compares probabilities, which favors short sentences.
         length_divisor: "wu" as above, or "length", |y|^a with any a, as in transformers.
         early_stopping: "never", as above: no other sentence could be better. Otherwise, a sentence
@@ -95,14 +96,14 @@ def beam_search(
     check_range("length_penalty", length_penalty, 0.0 if length_divisor == "wu" else IMPOSSIBLE)
     check_choice("early_stopping", early_stopping, (False, True, "never"))
     check_range("n_best", n_best, 1, beam_size)
-    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    others = (no_repeat_ngram, pad_id, prompt_lengths, prefix, token_rules)
     rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
     num_candidates = beam_size * (1 + max(1, len(rules.end_ids)))
     if reorder is gather_rows and not callable(state) and not tf.is_tensor(batch_size):
         _check_rows(state, batch_size * beam_size)
 
     def extend(position, state, sentences):
-        done, given = sentences["done"], {name: sentences[name] for name in of_sentences}
+        done, given = sentences["done"], {name: sentences[name] for name in rules.OF_SENTENCES}
         limits = tf.expand_dims(given["limits"], 1)  # (B, 1)
         before = tf.expand_dims(given["prompt_lengths"], 1)
         logits, state = step(tf.reshape(sentences["tokens"], (-1,)), state)
@@ -162,17 +163,19 @@ def beam_search(
         length = tf.cast(tf.maximum(length, 1), tf.float32)  # within a prompt, there is none
         return ((5.0 + length) / 6.0 if length_divisor == "wu" else length) ** length_penalty
 
-    shape, of_sentences = (batch_size, beam_size), rules.of_sentences(batch_size)
-    no_ids = tf.fill((*shape, max_length), rules.filler)
+    first_position, begun, sentences = rules.begin(batch_size)
+    shape = batch_size, beam_size
+    begun = tf.repeat(tf.expand_dims(begun, 1), beam_size, axis=1)  # (B, K, L)
     only_first = tf.where(tf.range(beam_size) == 0, 0.0, IMPOSSIBLE)
-    sentences = {
-        "done": tf.fill((batch_size,), False),
-        **of_sentences,
-        "tokens": tf.broadcast_to(tf.expand_dims(of_sentences["start_id"], 1), shape),
-        "beams": (no_ids, tf.broadcast_to(only_first, shape)),
-        "output": (no_ids, tf.fill(shape, IMPOSSIBLE)),
+    ended = tf.where(tf.expand_dims(sentences["done"], 1), only_first, IMPOSSIBLE)  # (B, K)
+    sentences |= {
+        "tokens": tf.broadcast_to(tf.expand_dims(sentences["tokens"], 1), shape),
+        "beams": (begun, tf.broadcast_to(only_first, shape)),
+        "output": (tf.where(tf.expand_dims(ended > IMPOSSIBLE, 2), begun, rules.filler), ended),
     }
-    (ids, scores), failed_step = decode_loop(extend, state, sentences, resize, jit_compile)
+    (ids, scores), failed_step = decode_loop(
+        extend, state, sentences, resize, jit_compile, first_position
+    )
     refuse_unusable(failed_step)
     return ids[:, :n_best], scores[:, :n_best]
 
@@ -211,6 +214,7 @@ def sample_decode(
     jit_compile=False,
     pad_id=0,
     prompt_lengths=0,
+    prefix=None,
     token_rules=None,
     is_complete=None,
 ):
@@ -223,7 +227,7 @@ def sample_decode(
 
     Args:
         step, state, batch_size, start_id, end_id, max_length, limits, min_length, no_repeat_ngram,
-            resize, jit_compile, pad_id, prompt_lengths, token_rules, is_complete: see
+            resize, jit_compile, pad_id, prompt_lengths, prefix, token_rules, is_complete: see
             `greedy_decode`. Each place in the batch has its own random numbers; a result does not
             depend on the other sentences.
         temperature: float above 0, or scalar tensor; values below 1 make likely tokens likelier.
@@ -245,7 +249,7 @@ def sample_decode(
         TensorShape([1, 4])
     """
     choice = drawing(batch_size, seed, temperature, top_k, top_p)
-    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    others = (no_repeat_ngram, pad_id, prompt_lengths, prefix, token_rules)
     rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
     extend = extension(*choice, step, rules, is_complete)
     return decode_tokens(extend, state, batch_size, rules, resize, jit_compile)

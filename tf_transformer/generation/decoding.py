@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check, check_choice
-from tf_transformer.functional.tensors import check_range
+from tf_transformer.functional.tensors import asserted, check_range
 from tf_transformer.generation.rules import IMPOSSIBLE, TokenRules, ruled_logits
 
 
@@ -30,6 +30,7 @@ def greedy_decode(
     jit_compile=False,
     pad_id=0,
     prompt_lengths=0,
+    prefix=None,
     token_rules=None,
     is_complete=None,
 ):
@@ -60,6 +61,8 @@ def greedy_decode(
             the output then contains the end token, and the (first) `end_id` after it.
         prompt_lengths: int32 tensor (B,), or 0, how many tokens at the beginning are a prompt's,
             see `LanguageModel.start`: no rule applies to them, and none of them ends a sentence.
+        prefix: None, or int32 tensor (B, P), the first tokens of the sentences, of which `state`
+            has read all but the last, see `LanguageModel.prefill`; decoding starts after them.
         token_rules: None, or dict with any of these rules, those of transformers:
             `forced_first`, `forced_last`: int, the first token if there is no prompt, and the token
             at the limit; their log probability is 0. `forced_first` may be an int32 tensor (B,), -1
@@ -92,7 +95,7 @@ def greedy_decode(
         >>> greedy_decode(count_up, (), 1, start_id=1, end_id=4, max_length=5).numpy().tolist()
         [[2, 3, 0, 0, 0]]
     """
-    others = (no_repeat_ngram, pad_id, prompt_lengths, token_rules)
+    others = (no_repeat_ngram, pad_id, prompt_lengths, prefix, token_rules)
     rules = DecodingRules(start_id, end_id, max_length, limits, min_length, *others)
     extend = extension(likeliest, 1, step, rules, is_complete)
     return decode_tokens(extend, state, batch_size, rules, resize, jit_compile)
@@ -169,16 +172,19 @@ _SMALLEST = 8
 _FIRST_ROOM = 16
 
 
-def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
+def decode_loop(extend, state, sentences, resize=None, jit_compile=False, position=0):
     """Return the `output` of all sentences once they are done, and the step that failed or -1."""
     # `extend` is `(position, state, sentences) -> (state, sentences, whether the step failed)`;
     # `sentences` a dict of nests of tensors (B, ...): `done`, bool (B,), `output`, and other inputs
-    # of `extend`. Finished ones do not change. For the other arguments see `greedy_decode`.
+    # of `extend`. Finished ones do not change. `position` is the first. For the other arguments
+    # see `greedy_decode`.
     #
     # With `resize`, an outer loop keeps the state small: whenever half of the sentences are done,
     # they are removed and the batch is halved; the caches start with room for 16 tokens, which
     # doubles when full. XLA compiles only the inner loop, once for every size; without `resize`,
     # the first state and the loop as one program, which starts faster.
+
+    first_position = tf.convert_to_tensor(position)
 
     def goes_on(position, failed_step, room, state, sentences):
         done = sentences["done"]
@@ -194,7 +200,7 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
 
     def run_to_the_end():
         first_state = state() if callable(state) else state
-        variables = tf.constant(0), tf.constant(-1), tf.int32.max, first_state, sentences
+        variables = first_position, tf.constant(-1), tf.int32.max, first_state, sentences
         _, failed_step, _, _, ended = run(*variables)
         return ended["output"], failed_step
 
@@ -225,9 +231,8 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False):
         output = tf.nest.map_structure(updated, output, sentences["output"])
         return output, places, position, failed_step, room, state, sentences
 
-    places, room = tf.range(tf.size(sentences["done"])), tf.constant(_FIRST_ROOM)
-    position, failed_step = tf.constant(0), tf.constant(-1)
-    variables = (sentences["output"], places, position, failed_step, room, state, sentences)
+    places, room = tf.range(tf.size(sentences["done"])), tf.maximum(_FIRST_ROOM, first_position + 1)
+    variables = sentences["output"], places, first_position, tf.constant(-1), room, state, sentences
     *others, of_sentences = tf.nest.map_structure(_of_any_batch, (*variables[:5], sentences))
     shapes = (*others, tf.nest.map_structure(any_size, state), of_sentences)
     output, _, _, failed_step, *_ = tf.while_loop(unfinished, resize_and_run, variables, shapes)
@@ -251,22 +256,16 @@ def any_size(x):
 
 def decode_tokens(extend, state, batch_size, rules, resize, jit_compile):
     """Feed back the chosen tokens until every sentence has ended."""
-    sentences = first_sentences(rules, batch_size)
-    output, failed_step = decode_loop(extend, state, sentences, resize, jit_compile)
+    position, sentences = first_sentences(rules, batch_size)
+    output, failed_step = decode_loop(extend, state, sentences, resize, jit_compile, position)
     refuse_unusable(failed_step)
     return output
 
 
 def first_sentences(rules, batch_size):
-    """The sentences of `decode_loop` before the first token."""
-    of_sentences = rules.of_sentences(batch_size)
-    return {
-        "done": tf.fill((batch_size,), False),
-        "tokens": of_sentences["start_id"],
-        "output": tf.fill((batch_size, rules.max_length), rules.filler),
-        "row": tf.range(batch_size),
-        **of_sentences,
-    }
+    """The first position and sentences of `decode_loop`."""
+    position, output, sentences = rules.begin(batch_size)
+    return position, {**sentences, "output": output, "row": tf.range(batch_size)}
 
 
 def extension(choose, candidates, step, rules, is_complete=None):
@@ -312,6 +311,7 @@ class DecodingRules:
     no_repeat_ngram: int = 0
     pad_id: int | None = 0
     prompt_lengths: Any = 0
+    prefix: Any = None
     token_rules: dict | None = None
     OF_SENTENCES: ClassVar = ("limits", "start_id", "min_length", "prompt_lengths", "forced_first")
 
@@ -368,6 +368,32 @@ class DecodingRules:
             return _checked_each(name, value, batch_size, -1 if name == "forced_first" else 0)
 
         return {"limits": limits, **{name: of_each(name) for name in self.OF_SENTENCES[1:]}}
+
+    def begin(self, batch_size):
+        """The first position; the tokens so far, int32 (B, L); `done`, `tokens`, `OF_SENTENCES`."""
+        sentences = self.of_sentences(batch_size)
+        output = tf.fill((batch_size, self.max_length), self.filler)
+        if self.prefix is None:
+            no, start = tf.fill((batch_size,), False), sentences["start_id"]
+            return 0, output, {"done": no, "tokens": start, **sentences}
+        prefix = tf.convert_to_tensor(self.prefix, tf.int32)
+        if prefix.shape.rank != 2:
+            expected = "the first tokens of each sentence, shape (B, P)"
+            raise ArgumentError("prefix", expected, f"shape {prefix.shape}")
+        count = tf.shape(prefix)[1]
+        fits = (tf.shape(prefix)[0] == batch_size) & (count <= self.max_length)
+        error = ("prefix", "a row for each sentence, of at most max_length tokens", "others")
+        prefix = asserted(prefix, fits, *error)
+        own = tf.range(count) >= tf.expand_dims(sentences["prompt_lengths"], 1)
+        ends = self.is_end(prefix) & own
+        is_over = tf.cumsum(tf.cast(ends, tf.int32), axis=1, exclusive=self.pad_id is None) > 0
+        is_over |= tf.range(count) >= tf.expand_dims(sentences["limits"], 1)
+        kept = tf.where(is_over, self.filler, prefix)
+        begun = tf.concat([kept, output[:, count:]], axis=1)
+        begun.set_shape(output.shape)
+        done = tf.reduce_any(ends, axis=1) | (count >= sentences["limits"])
+        fed = tf.concat([tf.expand_dims(sentences["start_id"], 1), prefix], axis=1)[:, -1]
+        return count, begun, {"done": done, "tokens": fed, **sentences}
 
     def is_end(self, tokens):
         """Whether tokens are end tokens."""

@@ -130,7 +130,7 @@ def generate(
 def start_texts(model, inputs, start_id, beam_size, most, least):
     """The first state, and what differs between texts, as options of a decoding strategy."""
     # `most` and `least` are `max_length` and `max_new_tokens`, `min_length` and `min_new_tokens`.
-    state, first, prompt_lengths = _start(model, inputs, start_id, beam_size)
+    state, first, prefix, prompt_lengths = _start(model, inputs, start_id, beam_size)
 
     def after_first(length, new_tokens):
         """The number of tokens after the first, of a whole text or after its prompt."""
@@ -159,18 +159,19 @@ def start_texts(model, inputs, start_id, beam_size, most, least):
         "min_length": after_first(*least),
         "pad_id": None,  # a token like others, unless it is among `bad_words`
         "prompt_lengths": prompt_lengths,
+        "prefix": prefix,
     }
 
 
 def _start(model, inputs, start_id, beam_size):
-    """The first state, and of each text the first token and the number of a prompt's others."""
+    """The first state, and of each text the first token, the prefix and the prompt's length."""
     if isinstance(model, Transformer):
         check(start_id is not None, "start_id", "the id with which targets begin", "None")
         check_range("start_id", start_id, 0, model.get_config()["target_vocab_size"] - 1)
         state = model.start(inputs, 0, beam_size)
         batch_size = tf.shape(state["lineage"])[0]
         first = tf.broadcast_to(tf.convert_to_tensor(start_id, tf.int32), (batch_size,))
-        return state, first, tf.zeros((batch_size,), tf.int32)
+        return state, first, None, tf.zeros((batch_size,), tf.int32)
     if not isinstance(model, LanguageModel):
         raise ArgumentError("model", "a LanguageModel or a Transformer", type(model).__name__)
     expected = "None for a language model, whose prompts begin with a token"
@@ -184,7 +185,8 @@ def _start(model, inputs, start_id, beam_size):
     first = in_vocabulary(first, model.get_config()["vocab_size"], "inputs")
     first = tf.reshape(tf.cast(first, tf.int32), (-1,))
     prompt_lengths = tf.math.count_nonzero(state["prompt"] >= 0, axis=1, dtype=tf.int32)
-    return model.prefill(state, first), first, prompt_lengths
+    state, prefix = model.prefill(state, first)
+    return state, first, prefix, prompt_lengths
 
 
 def continue_texts(
@@ -238,14 +240,15 @@ def continue_texts(
     @tf.function(autograph=False)
     def decode():
         state = model.start(prompt, max_length, beam_size or 1)
-        state = model.prefill(state, tf.fill((len(texts),), tokenizer.start_id))
+        state, prefix = model.prefill(state, tf.fill((len(texts),), tokenizer.start_id))
         step = without_unused_ids(model.step, tokenizer.vocab_size)
+        given = {**options, "prefix": prefix}
         if sampling is not None:
-            return sample_decode(step, state, len(texts), **sampling, **options)
+            return sample_decode(step, state, len(texts), **sampling, **given)
         if beam_size is None:
-            return greedy_decode(step, state, len(texts), **options)
+            return greedy_decode(step, state, len(texts), **given)
         beams = {"beam_size": beam_size, "reorder": model.reorder}
-        return beam_search(step, state, len(texts), **beams, **options)[0][:, 0]
+        return beam_search(step, state, len(texts), **beams, **given)[0][:, 0]
 
     return tokenizer.decode([ids[ids > 0] for ids in decode().numpy()])
 
@@ -305,7 +308,8 @@ class Ensemble:
 
     def prefill(self, state, start_ids):
         """See `LanguageModel.prefill`."""
-        return self._each("prefill", state, start_ids)
+        states, (prefix, *_) = zip(*self._each("prefill", state, start_ids), strict=True)
+        return list(states), prefix
 
     def step(self, tokens, state):
         """See `Transformer.step`; the logits are log probabilities, float32 (B * K, V)."""

@@ -144,7 +144,12 @@ class LanguageModel(DecodingModel):
         return tf.where(is_token, ids, -1)
 
     def prefill(self, state, start_ids):
-        """Read what all prompts have, after the start tokens (B,), in one pass; `step` skips it."""
+        """Read what all prompts have, after the start tokens (B,), in one pass.
+
+        Returns:
+            `(state, prefix)`: the state after it, and int32 (B, count), the tokens of the prompts
+            up to here, for the strategies of decoding. The last of them is the next to be fed.
+        """
         prompt, lineage = state["prompt"], state["lineage"]
         counts = tf.math.count_nonzero(prompt >= 0, axis=1, dtype=tf.int32)
         count = tf.reduce_min(tf.concat([counts, tf.shape(prompt)[1:]], 0))  # P of an empty batch
@@ -162,23 +167,13 @@ class LanguageModel(DecodingModel):
         first = tf.zeros((tf.shape(lineage)[0], beams, count), tf.int32)
         lineage = tf.concat([first, lineage[:, :, count:]], 2)
         caches = tf.nest.map_structure(filled, read, state["caches"])
-        return {**state, "read": count, "lineage": lineage, "caches": caches}
+        state = {**state, "position": count, "lineage": lineage, "caches": caches}
+        return state, prompt[:, :count]
 
     def step(self, tokens, state):
         """See `DecodingModel`; within the prompt, logits are 0.0 for its next token, else -inf."""
-
-        def step():
-            return super(LanguageModel, self).step(tokens, state)
-
-        def skip():
-            shape = tf.size(tokens), self._arguments["vocab_size"]
-            return tf.zeros(shape, self.compute_dtype), {**state, "position": position + 1}
-
         position, prompt = state["position"], state["prompt"]
-        if "read" in state:
-            logits, after = tf.cond(position < state["read"], skip, step)
-        else:
-            logits, after = step()
+        logits, after = super().step(tokens, state)
         # Past its end, the prompt has -1.
         here = tf.equal(tf.range(tf.shape(prompt)[1]), position)
         following = tf.where(here, prompt + 1, 0)

@@ -324,17 +324,19 @@ def _attend_in_groups(attend, times, q, k, v, blocked, bias, weights_wanted):
 def _put(cache, new, slot):
     """Write the new rows to their slots; inside a loop this happens in place."""
     if not in_xla_program() and portable_positions() is None:
-        # Of the operations that write a slice, only this one can reuse the memory of its input.
-        end, first_axes = slot + tf.shape(new)[2], 0b011  # which are written as a whole
+        # Of the operations that write a slice, only this one can reuse the memory of its input. It
+        # takes half the time with two axes in place of four.
+        batch, heads, slots, width = shape_of(cache)
         written = tf.raw_ops.TensorStridedSliceUpdate(
-            input=cache,
-            begin=[0, 0, slot],
-            end=[0, 0, end],
-            strides=[1, 1, 1],
-            value=new,
-            begin_mask=first_axes,
-            end_mask=first_axes,
+            input=tf.reshape(cache, (batch * heads, slots * width)),
+            begin=[0, slot * width],
+            end=[0, (slot + tf.shape(new)[2]) * width],
+            strides=[1, 1],
+            value=tf.reshape(new, (batch * heads, -1)),
+            begin_mask=0b01,  # the first axis is written as a whole
+            end_mask=0b01,
         )
+        written = tf.reshape(written, (batch, heads, slots, width))
         written.set_shape(cache.shape)
         return written
     batch, heads, slots, width = tf.unstack(tf.shape(cache))
