@@ -123,43 +123,6 @@ def test_prefill_reads_what_all_prompts_have():
         same(cached(model, 3, prompts, prefilled=True), cached(model, 3, prompts))
 
 
-@pytest.mark.parametrize("beams", [0, 1, 3])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"pad_id": None},
-        {"limits": tf.constant([3, 2, 1, 8])},
-        {"prompt_lengths": tf.constant([3, 4, 3, 3]), "min_length": 6},
-        {"max_length": 3, "prompt_lengths": tf.constant([3, 3, 3, 3]), "pad_id": None},
-        {"token_rules": {"repetition_penalty": 1.5, "bad_words": [[4], [7, 3]]}},
-    ],
-)
-def test_a_prefix_replaces_its_steps(beams, options):
-    """Also where it contains the end token or is as long as a sentence may be."""
-    prompts, model = (
-        np.array([[5, END, 7, 0], [9, 3, 4, END], [3, 4, 8, 0], [4, 6, END, 0]]),
-        made(),
-    )
-    both = [cached(model, beams, prompts, prefilled, **options) for prefilled in (False, True)]
-    same(both[1], both[0])
-
-
-def test_a_prefix_of_other_shapes_is_refused():
-    for prefix in (np.ones(B), np.ones((B + 1, 2)), np.ones((B, L + 1))):
-        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="prefix"):
-            decoded(None, (), 0, None, prefix=tf.constant(prefix, tf.int32))
-
-
-def test_draws_are_the_same_after_a_prefix():
-    model = made()
-    state = model.start(LONG_PROMPTS, L)
-    expected = sample_decode(model.step, state, B, seed=5, **RULES)
-    state, prefix = model.prefill(state, tf.fill((B,), 1))
-    ids = sample_decode(model.step, state, B, seed=5, prefix=prefix, **RULES)
-    np.testing.assert_array_equal(ids, expected)
-
-
 def test_a_step_does_not_change_its_state():
     model = made()
     state = model.start(LONG_PROMPTS, L)
