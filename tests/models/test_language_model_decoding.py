@@ -118,7 +118,7 @@ def test_prefill_reads_what_all_prompts_have():
     for prompts, count in ((PROMPTS, 0), (LONG_PROMPTS, 3)):
         state, prefix = model.prefill(model.start(prompts, 0, 3), tf.fill((B,), 1))
         keys, values = state["caches"][1]
-        assert state["position"] == count and keys.shape == values.shape == (B, 6, count * 3, 2)
+        assert state["position"] == count and keys.shape == values.shape == (B, 6, count, 2)
         np.testing.assert_array_equal(prefix, np.array(prompts)[:, :count])
         same(cached(model, 3, prompts, prefilled=True), cached(model, 3, prompts))
 

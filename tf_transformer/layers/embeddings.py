@@ -162,15 +162,17 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
             x = self.norm(x, training=training, tokens=tokens)
         return self.dropout(x, training=training)
 
-    def step(self, tokens, position, slots):
-        """Embed one token per row (B, K) at a `position`, which is in the K slots from p * K on.
+    def step(self, tokens, position, slots, shared=0):
+        """Embed one token per row (B, K) at a `position`; for the slots see `Encoder.step`.
 
         Returns `(x, slot, token_positions)`: (B, K, D), and what `MultiHeadAttention.step` needs.
         """
         batch_size, rows = tf.unstack(tf.shape(tokens))
         x = self(tf.reshape(tokens, (-1, 1)), training=False, start=position)  # (B * K, 1, D)
         x = tf.reshape(x, (batch_size, rows, self.embedding.output_dim))  # (B, K, D)
-        return x, position * rows, (tf.fill((rows,), position), tf.range(slots) // rows)
+        slot, slots = shared + (position - shared) * rows, tf.range(slots)
+        of_slots = tf.where(slots < shared, slots, shared + (slots - shared) // rows)
+        return x, slot, (tf.fill((rows,), position), of_slots)
 
     def logits(self, x):
         """Project (..., D) to logits (..., V) with the embedding table, without a bias (3.4)."""

@@ -303,7 +303,7 @@ class Encoder(Stack):
             caches.append(cache)
         return caches
 
-    def step(self, tokens, caches, position, mask=None):
+    def step(self, tokens, caches, position, mask=None, shared=0):
         """Read one token per row against the cache, as `call` with `causal=True`.
 
         Args:
@@ -311,11 +311,14 @@ class Encoder(Stack):
             caches: from `start`, then from the last `step`.
             position: scalar int32 tensor, 0 for the first token.
             mask: None if K = 1; or bool tensor (B, 1, K, C), True = may attend: the slots of a
-                row's own history, including its new one, which start at `position * K`.
+                row's own history, including its new one. Position p has the K slots from
+                `shared + (p - shared) * K` on.
+            shared: int or scalar int32 tensor, how many first positions have one slot for all rows.
 
         Returns `(x, caches)`: (B, K, D), and the caches with the new keys and values.
         """
-        x, slot, token_positions = self.embedding.step(tokens, position, tf.shape(caches[0][0])[2])
+        slots = tf.shape(caches[0][0])[2]
+        x, slot, token_positions = self.embedding.step(tokens, position, slots, shared)
         filled = []
         for layer, cache in zip(self.enc_layers, caches, strict=True):
             x, cache = layer.step(x, cache, slot, mask, token_positions)

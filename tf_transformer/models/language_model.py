@@ -152,22 +152,18 @@ class LanguageModel(DecodingModel):
         """
         prompt, lineage = state["prompt"], state["lineage"]
         counts = tf.math.count_nonzero(prompt >= 0, axis=1, dtype=tf.int32)
-        count = tf.reduce_min(tf.concat([counts, tf.shape(prompt)[1:]], 0))  # P of an empty batch
+        batch_size, longest = tf.unstack(tf.shape(prompt))
+        longest = tf.where(batch_size > 0, longest, 0)
+        count = tf.reduce_min(tf.concat([counts, [longest]], 0))
         ids = tf.concat([tf.expand_dims(start_ids, 1), prompt], 1)[:, :count]
-        read, beams = self.decoder.read(ids), tf.shape(lineage)[1]
+        beams = tf.shape(lineage)[1]
 
         def filled(new, cache):
-            """The cache with new keys or values, which all beams read in the slots of the first."""
-            slots = [[0, 0], [0, 0], [0, 0], [0, beams - 1], [0, 0]]
-            new = tf.pad(tf.expand_dims(new, 3), slots)  # (B, G, count, K, H)
-            batch_size, (_, heads, _, width) = tf.shape(cache)[0], cache.shape
-            new = tf.reshape(new, (batch_size, heads, count * beams, width))
             return tf.concat([new, cache[:, :, count * beams :]], 2)
 
-        first = tf.zeros((tf.shape(lineage)[0], beams, count), tf.int32)
-        lineage = tf.concat([first, lineage[:, :, count:]], 2)
-        caches = tf.nest.map_structure(filled, read, state["caches"])
-        state = {**state, "position": count, "lineage": lineage, "caches": caches}
+        caches = tf.nest.map_structure(filled, self.decoder.read(ids), state["caches"])
+        state = {**state, "position": count, "lineage": lineage[:, :, count:], "caches": caches}
+        state["source"] = {"shared": count}
         return state, prompt[:, :count]
 
     def step(self, tokens, state):

@@ -46,7 +46,8 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
     """Base class of the models that decode with a cache: `step`, `reorder` and `resize`."""
 
     # The K rows of a sentence share one cache. A row that forks from another copies nothing: its
-    # lineage records which row wrote each of its tokens, and a mask shows it only those slots.
+    # lineage records which row wrote each of its tokens, and a mask shows it only those slots. The
+    # slots before, of a prompt that was read in one pass, are for all rows.
     #
     # A subclass has `decoder`, an `Encoder` or `Decoder`; `final_layer`, None with a shared table;
     # and `start`, which returns `first_state` and whatever else it needs. Its config has the dict
@@ -74,15 +75,17 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
         """Read one token per row, (B * K,), and predict the next: `(logits, state)`, (B * K, V)."""
         position, lineage = state["position"], state["lineage"]
         batch, beams, length = tf.unstack(tf.shape(lineage))
-        rows = tf.range(beams)
-        here = tf.equal(tf.range(length), position)  # (L,)
+        rows, shared = tf.range(beams), self._shared(state)
+        here = tf.equal(shared + tf.range(length), position)  # (L,)
         lineage = tf.where(here, tf.expand_dims(rows, 1), lineage)  # (B, K, L)
         mask = tf.equal(tf.expand_dims(lineage, -1), rows)  # (B, K, L, K)
+        mask = tf.reshape(mask, (batch, 1, beams, length * beams))
+        mask = tf.concat([tf.fill((batch, 1, beams, shared), True), mask], -1)  # (B, 1, K, C)
         x, caches = self.decoder.step(
             tf.reshape(tokens, (batch, beams)),
             caches=state["caches"],
             position=position,
-            mask=tf.reshape(mask, (batch, 1, beams, length * beams)),
+            mask=mask,
             **state["source"],
         )
         logits = self.logits(tf.reshape(x, (batch * beams, x.shape[-1])))
@@ -102,11 +105,16 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
             lambda x: x if x.shape.rank == 0 else tf.gather(x, kept), state
         )
         _, beams, length = tf.unstack(tf.shape(state["lineage"]))
-        more = tf.maximum(room - length, 0)
+        more = tf.maximum(room - length - self._shared(state), 0)
         lineage = tf.pad(state["lineage"], [[0, 0], [0, 0], [0, more]], constant_values=-1)
         slots = [[0, 0], [0, 0], [0, beams * more], [0, 0]]
         caches = tf.nest.map_structure(lambda cache: tf.pad(cache, slots), state["caches"])
         return {**state, "lineage": lineage, "caches": caches}
+
+    def _shared(self, state):
+        """How many first slots of the caches are for all rows; in XLA's program a constant."""
+        _, beams, length = tf.unstack(tf.shape(state["lineage"]))
+        return tf.shape(tf.nest.flatten(state["caches"])[0])[2] - length * beams
 
     def get_config(self):
         return {**super().get_config(), **self._arguments}
