@@ -158,7 +158,7 @@ class LanguageModel(DecodingModel):
         ids = tf.concat([tf.expand_dims(start_ids, 1), prompt], 1)[:, :count]
         beams = tf.shape(lineage)[1]
 
-        def filled(new, cache):
+        def filled(new, cache):  # a slot for each token, in place of one for each beam
             return tf.concat([new, cache[:, :, count * beams :]], 2)
 
         caches = tf.nest.map_structure(filled, self.decoder.read(ids), state["caches"])

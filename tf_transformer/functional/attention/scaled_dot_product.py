@@ -327,12 +327,13 @@ def _put(cache, new, slot):
         # Of the operations that write a slice, only this one can reuse the memory of its input. It
         # takes half the time with two axes in place of four.
         batch, heads, slots, width = shape_of(cache)
+        size = tf.shape(new)[2] * width
         written = tf.raw_ops.TensorStridedSliceUpdate(
             input=tf.reshape(cache, (batch * heads, slots * width)),
             begin=[0, slot * width],
-            end=[0, (slot + tf.shape(new)[2]) * width],
+            end=[0, slot * width + size],
             strides=[1, 1],
-            value=tf.reshape(new, (batch * heads, -1)),
+            value=tf.reshape(new, (batch * heads, size)),
             begin_mask=0b01,  # the first axis is written as a whole
             end_mask=0b01,
         )
