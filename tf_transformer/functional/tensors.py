@@ -174,7 +174,8 @@ def times_transposed(rows, table):
     # For few rows, Eigen is up to 7 times as fast with the table on the left, and oneDNN up to 1.6
     # times with a batch of one product, for which it has another kernel. What computes elsewhere
     # (XLA, a GPU, LiteRT) is not.
-    fewest = 8 if IsMklEnabled() else 2
+    is_large = (table.shape.num_elements() or 0) > 2**23
+    fewest = (4 if is_large else 8) if IsMklEnabled() else 2
 
     def few():
         if IsMklEnabled():

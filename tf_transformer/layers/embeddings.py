@@ -170,9 +170,9 @@ class TokenEmbedding(TakesIds, NotesLayer, keras.layers.Layer):
         batch_size, rows = tf.unstack(tf.shape(tokens))
         x = self(tf.reshape(tokens, (-1, 1)), training=False, start=position)  # (B * K, 1, D)
         x = tf.reshape(x, (batch_size, rows, self.embedding.output_dim))  # (B, K, D)
-        slot, slots = shared + (position - shared) * rows, tf.range(slots)
-        of_slots = tf.where(slots < shared, slots, shared + (slots - shared) // rows)
-        return x, slot, (tf.fill((rows,), position), of_slots)
+        own = tf.range(slots) - shared  # < 0 for shared slots
+        of_slots = shared + tf.minimum(own, own // rows)
+        return x, shared + (position - shared) * rows, (tf.fill((rows,), position), of_slots)
 
     def logits(self, x):
         """Project (..., D) to logits (..., V) with the embedding table, without a bias (3.4)."""

@@ -80,7 +80,8 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
         lineage = tf.where(here, tf.expand_dims(rows, 1), lineage)  # (B, K, L)
         mask = tf.equal(tf.expand_dims(lineage, -1), rows)  # (B, K, L, K)
         mask = tf.reshape(mask, (batch, 1, beams, length * beams))
-        mask = tf.concat([tf.fill((batch, 1, beams, shared), True), mask], -1)  # (B, 1, K, C)
+        if tf.is_tensor(shared):
+            mask = tf.concat([tf.fill((batch, 1, beams, shared), True), mask], -1)  # (B, 1, K, C)
         x, caches = self.decoder.step(
             tf.reshape(tokens, (batch, beams)),
             caches=state["caches"],
@@ -113,6 +114,8 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
 
     def _shared(self, state):
         """How many first slots of the caches are for all rows; in XLA's program a constant."""
+        if "shared" not in state["source"]:
+            return 0
         _, beams, length = tf.unstack(tf.shape(state["lineage"]))
         return tf.shape(tf.nest.flatten(state["caches"])[0])[2] - length * beams
 
