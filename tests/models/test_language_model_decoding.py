@@ -123,6 +123,15 @@ def test_prefill_reads_what_all_prompts_have():
         same(cached(model, 3, prompts, prefilled=True), cached(model, 3, prompts))
 
 
+def test_a_prefix_that_the_state_has_not_read_is_refused():
+    model = made()
+    state = model.start(LONG_PROMPTS, L)
+    _, prefix = model.prefill(state, tf.fill((B,), 1))
+    for states, step in ((state, model.step), ([state, state], None)):
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="prefix: expected"):
+            greedy_decode(step, states, B, prefix=prefix, **RULES)
+
+
 def test_a_step_does_not_change_its_state():
     model = made()
     state = model.start(LONG_PROMPTS, L)

@@ -185,6 +185,13 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False, positi
     # the first state and the loop as one program, which starts faster.
 
     first_position = tf.convert_to_tensor(position)
+    if tf.is_tensor(position):  # after a prefix
+        for part in state if isinstance(state, list) else [state]:  # of an ensemble
+            if isinstance(part, dict) and "lineage" in part:  # of a model of this library
+                error = ("prefix", "the tokens that the state has read", "more or fewer")
+                remedy = "Pass the two results of prefill."
+                is_there = tf.equal(part["position"], position)
+                first_position = asserted(first_position, is_there, *error, remedy)
 
     def goes_on(position, failed_step, room, state, sentences):
         done = sentences["done"]
