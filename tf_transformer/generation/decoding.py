@@ -85,7 +85,8 @@ def greedy_decode(
         int32 tensor (B, L), token ids without the end token, padding after the end.
 
     Raises:
-        ValueError: If a number is out of range; tf.errors.InvalidArgumentError for a tensor.
+        ValueError: If a number is out of range, or `prefix` has another shape or length;
+            tf.errors.InvalidArgumentError for a tensor.
         tf.errors.InvalidArgumentError: If a row of logits has NaN, infinity or no possible token.
             XLA cannot raise errors; decoding stops there.
 
@@ -188,7 +189,7 @@ def decode_loop(extend, state, sentences, resize=None, jit_compile=False, positi
     if tf.is_tensor(position):  # after a prefix
         for part in state if isinstance(state, list) else [state]:  # of an ensemble
             if isinstance(part, dict) and "lineage" in part:  # of a model of this library
-                error = ("prefix", "the tokens that the state has read", "more or fewer")
+                error = ("prefix", "as many tokens as the state has read", "more or fewer")
                 remedy = "Pass the two results of prefill."
                 is_there = tf.equal(part["position"], position)
                 first_position = asserted(first_position, is_there, *error, remedy)

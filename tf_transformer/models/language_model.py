@@ -144,11 +144,11 @@ class LanguageModel(DecodingModel):
         return tf.where(is_token, ids, -1)
 
     def prefill(self, state, start_ids):
-        """Read what all prompts have, after the start tokens (B,), in one pass.
+        """Read the start tokens (B,) and the prompts, up to the shortest one's end, in one pass.
 
         Returns:
-            `(state, prefix)`: the state after it, and int32 (B, count), the tokens of the prompts
-            up to here, for the strategies of decoding. The last of them is the next to be fed.
+            `(state, prefix)`: the state after the pass, and int32 (B, count), the prompts' first
+            tokens, for the option `prefix` of `greedy_decode`. The state has not read the last.
         """
         prompt, lineage = state["prompt"], state["lineage"]
         counts = tf.math.count_nonzero(prompt >= 0, axis=1, dtype=tf.int32)

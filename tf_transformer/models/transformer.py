@@ -46,8 +46,8 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
     """Base class of the models that decode with a cache: `step`, `reorder` and `resize`."""
 
     # The K rows of a sentence share one cache. A row that forks from another copies nothing: its
-    # lineage records which row wrote each of its tokens, and a mask shows it only those slots. The
-    # slots before, of a prompt that was read in one pass, are for all rows.
+    # lineage records which row wrote each of its tokens, and a mask shows it only those slots. All
+    # rows see the first slots, which hold a prompt that was read in one pass.
     #
     # A subclass has `decoder`, an `Encoder` or `Decoder`; `final_layer`, None with a shared table;
     # and `start`, which returns `first_state` and whatever else it needs. Its config has the dict
@@ -113,7 +113,7 @@ class DecodingModel(TakesIds, HasArchitecture, BaseModel):
         return {**state, "lineage": lineage, "caches": caches}
 
     def _shared(self, state):
-        """How many first slots of the caches are for all rows; in XLA's program a constant."""
+        """How many first slots of the caches all rows see; by shapes, which XLA knows."""
         if "shared" not in state["source"]:
             return 0
         _, beams, length = tf.unstack(tf.shape(state["lineage"]))
