@@ -20,6 +20,8 @@ from tf_transformer.compression.distiller import (
     hidden_state_loss,
     soft_target_loss,
 )
+from tf_transformer.distribution import pad_labels, pad_rows
+from tf_transformer.training import SmoothedCrossentropy
 
 pytestmark = pytest.mark.one_of(10, "parts")
 
@@ -73,6 +75,31 @@ def test_the_loss_of_classifiers(width):
     assert len(distiller.trainable_variables) == len(student.trainable_variables) + (width == 6)
 
 
+@pytest.mark.parametrize("weights", [None, np.array([0.5, 2.0, 0.0, 1.5])])
+def test_rows_of_padding_do_not_count_and_weights_do(weights):
+    options = {"temperature": 3.0, "soft_targets": 0.3, "hidden_states": 0.7, "attention": 0.2}
+    teacher, found = bert(4), []
+    inputs = {name: tf.constant(ids) for name, ids in X.items()}
+    for multiple in (1, 3):
+        distiller = Distiller(bert(2), teacher, **options)
+        distiller.compile(keras.optimizers.SGD(0.0), SmoothedCrossentropy(0.0))
+        x, y = pad_rows(inputs, multiple), pad_labels(tf.constant(Y), multiple)
+        w = None if weights is None else pad_rows(tf.constant(weights), multiple)
+        assert len(y) == 4 + 2 * (multiple == 3)
+        found.append(distiller.train_on_batch(x, y, w))
+    np.testing.assert_allclose(*found, rtol=1e-5)
+    of_rows = []  # each alone
+    for n in range(4):
+        distiller = Distiller(bert(2), teacher, **(options | {"hidden_states": 0, "attention": 0}))
+        distiller.compile(keras.optimizers.SGD(0.0), SmoothedCrossentropy(0.0))
+        x = {name: ids[n : n + 1] for name, ids in X.items()}
+        of_rows.append(distiller.train_on_batch(x, Y[n : n + 1]))
+    distiller = Distiller(bert(2), teacher, **(options | {"hidden_states": 0, "attention": 0}))
+    distiller.compile(keras.optimizers.SGD(0.0), SmoothedCrossentropy(0.0))
+    expected = np.mean(of_rows * (1 if weights is None else weights))
+    np.testing.assert_allclose(distiller.train_on_batch(X, Y, weights), expected, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_a_student_becomes_its_teacher():
     student, teacher = bert(2), bert(3)
@@ -122,6 +149,13 @@ def test_words_of_translations():
     found = distiller.train_on_batch((inp, tar), y)
     logits = [model((inp, tar), training=False) for model in (student, teacher)]
     np.testing.assert_allclose(found, soft_target_loss(*logits, 1.0, y != 0), rtol=1e-5)
+
+
+def test_one_tensor_of_logits():
+    models = (bert(layers, cls=BertForQuestionAnswering) for layers in (2, 3))
+    distiller = compiled(Distiller(*models))
+    with pytest.raises(ValueError, match="student: expected one tensor of logits .*, got a dict"):
+        distiller.train_on_batch(X, Y)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,17 @@ RNG = np.random.default_rng(5)
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 1, 0, 0]], np.float32)
 
 
+# For each row, and for each token.
+WEIGHTS = (None, np.array([0.5, 2.0, 0.0]), RNG.uniform(0, 3, (3, 5)))
+
+
+def mean(each, mask, weights):
+    """The sum of what counts, over its number."""
+    mask = np.ones_like(each) if mask is None else mask
+    weights = 1.0 if weights is None else weights if np.ndim(weights) == 2 else weights[:, None]
+    return (each * mask * weights).sum() / mask.sum()
+
+
 def softmax(x):
     powers = np.exp(x - x.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
@@ -24,39 +35,42 @@ def float32(*arrays):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
+@pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("mask", [None, MASK])
-def test_soft_targets(temperature, mask):
+def test_soft_targets(temperature, mask, weights):
     student, teacher = RNG.normal(0, 3, (2, 3, 5, 7))
     p, q = softmax(teacher / temperature), softmax(student / temperature)
     each = temperature**2 * (p * np.log(p / q)).sum(-1)
-    found = soft_target_loss(*float32(student, teacher), temperature, mask)
-    np.testing.assert_allclose(found, np.average(each, weights=mask), rtol=1e-5)
+    found = soft_target_loss(*float32(student, teacher), temperature, mask, weights)
+    np.testing.assert_allclose(found, mean(each, mask, weights), rtol=1e-5)
     of_texts = soft_target_loss(*float32(student[:, 0], teacher[:, 0]), temperature)
     np.testing.assert_allclose(of_texts, each[:, 0].mean(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("mask", [None, MASK])
-def test_hidden_states(mask):
+def test_hidden_states(mask, weights):
     student, teacher = RNG.normal(0, 1, (2, 3, 5, 7))
     each = ((student - teacher) ** 2).mean(-1)
-    found = hidden_state_loss(*float32(student, teacher), mask)
-    np.testing.assert_allclose(found, np.average(each, weights=mask), rtol=1e-5)
+    found = hidden_state_loss(*float32(student, teacher), mask, weights)
+    np.testing.assert_allclose(found, mean(each, mask, weights), rtol=1e-5)
 
 
+@pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("mask", [None, MASK])
-def test_attention(mask):
+def test_attention(mask, weights):
     student, teacher = RNG.normal(0, 2, (2, 3, 2, 5, 6))
     blocked = np.arange(6) >= np.array([6, 2, 4])[:, None, None, None]
     p, q = (np.where(blocked, 0, softmax(np.where(blocked, -1e9, x))) for x in (teacher, student))
     with np.errstate(all="ignore"):
         each = np.where(blocked, 0, p * np.log(p / q)).sum(-1).mean(1)
-    found = attention_loss(*float32(q, p), mask)
-    np.testing.assert_allclose(found, np.average(each, weights=mask), rtol=1e-5)
-    weights = tf.constant(q, tf.float32)
+    found = attention_loss(*float32(q, p), mask, weights)
+    np.testing.assert_allclose(found, mean(each, mask, weights), rtol=1e-5)
+    attention = tf.constant(q, tf.float32)
     with tf.GradientTape() as tape:
-        tape.watch(weights)
-        loss = attention_loss(weights, tf.constant(p, tf.float32))
-    assert np.isfinite(tape.gradient(loss, weights)).all()
+        tape.watch(attention)
+        loss = attention_loss(attention, tf.constant(p, tf.float32))
+    assert np.isfinite(tape.gradient(loss, attention)).all()
 
 
 def test_nothing_counts():

@@ -9,46 +9,53 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data.files import write_json
+from tf_transformer.distribution import global_mean
 from tf_transformer.errors import ArgumentError, check, check_fields, check_texts
-from tf_transformer.functional.labels import ignore_class_of, read_labels, softened_divergence
+from tf_transformer.functional.labels import (
+    ignore_class_of,
+    label_weights,
+    read_labels,
+    real_labels,
+    softened_divergence,
+)
 from tf_transformer.json_text import parse_json
 from tf_transformer.models.base_model import BaseModel
 from tf_transformer.models.bert.bert import Bert, dense_inputs
 from tf_transformer.models.bert.heads import BertForSequenceClassification
 
 
-def soft_target_loss(logits, teacher_logits, temperature=1.0, mask=None):
+def soft_target_loss(logits, teacher_logits, temperature=1.0, mask=None, weights=None):
     """Mean `softened_divergence`; for the tokens of a translation, Kim and Rush 2016, 3.1."""
-    return _mean(softened_divergence(logits, teacher_logits, temperature), mask)
+    return _mean(softened_divergence(logits, teacher_logits, temperature), mask, weights)
 
 
-def hidden_state_loss(states, teacher_states, mask=None):
+def hidden_state_loss(states, teacher_states, mask=None, weights=None):
     """Mean squared difference of hidden states, Jiao et al. 2020, "TinyBERT", equation 8."""
     width = teacher_states.shape[-1]
     if states.shape[-1] != width:  # a narrower student's states are projected first
         raise ArgumentError("states", f"the teacher's width, {width}", states.shape[-1])
     states, teacher_states = (tf.cast(x, tf.float32) for x in (states, teacher_states))
-    return _mean(tf.reduce_mean(tf.math.squared_difference(states, teacher_states), -1), mask)
+    each = tf.reduce_mean(tf.math.squared_difference(states, teacher_states), -1)
+    return _mean(each, mask, weights)
 
 
-def attention_loss(weights, teacher_weights, mask=None):
+def attention_loss(attention, teacher_attention, mask=None, weights=None):
     """Mean KL(teacher || student) of all heads' attention, Wang et al. 2020, "MiniLM", eq. 6."""
     # TinyBERT's equation 7 compares scores before the softmax, which the core does not return.
-    heads = teacher_weights.shape[1]
-    if weights.shape[1] != heads:
-        raise ArgumentError("weights", f"the teacher's number of heads, {heads}", weights.shape[1])
-    weights, teacher_weights = (tf.cast(x, tf.float32) for x in (weights, teacher_weights))
+    heads, own = teacher_attention.shape[1], attention.shape[1]
+    check(own == heads, "attention", f"the teacher's number of heads, {heads}", own)
+    attention, teacher_attention = (tf.cast(x, tf.float32) for x in (attention, teacher_attention))
     # x log x is 0 for a blocked key, where the student's weight is 0 too.
-    each = tf.math.xlogy(teacher_weights, teacher_weights)
-    each -= teacher_weights * tf.math.log(tf.maximum(weights, 1e-9))
-    return _mean(tf.reduce_mean(tf.reduce_sum(each, -1), 1), mask)
+    each = tf.math.xlogy(teacher_attention, teacher_attention)
+    each -= teacher_attention * tf.math.log(tf.maximum(attention, 1e-9))
+    return _mean(tf.reduce_mean(tf.reduce_sum(each, -1), 1), mask, weights)
 
 
-def _mean(each, mask):
-    if mask is None:
-        return tf.reduce_mean(each)
-    mask = tf.cast(mask, tf.float32)
-    return tf.math.divide_no_nan(tf.reduce_sum(each * mask), tf.reduce_sum(mask))
+def _mean(each, mask, weights):
+    """The mean over what a mask leaves; as in Keras, weights do not change the divisor."""
+    mask = tf.broadcast_to(1.0 if mask is None else tf.cast(mask, tf.float32), tf.shape(each))
+    counted = mask if weights is None else mask * label_weights(weights, mask)
+    return global_mean(tf.math.multiply_no_nan(each, counted), mask)
 
 
 def distilled_pairs(translate, sources, folder, *, part_size=1000, progress=None):
@@ -112,8 +119,8 @@ class Distiller(BaseModel):
 
     (1 - soft_targets) * loss + soft_targets * soft_target_loss + hidden_states * hidden_state_loss
     + attention * attention_loss, see these functions in `compression.distiller`. `compile` and
-    `fit` it like the student; `evaluate`, `predict` and weight files are the student's. The teacher
-    runs without dropout and does not change.
+    `fit` it like the student; `evaluate`, `predict` and weight files are the student's. Sample
+    weights count in every term. The teacher runs without dropout and does not change.
 
     Args:
         student, teacher: built models with the same inputs: two BERT models, or two models that
@@ -276,24 +283,33 @@ class Distiller(BaseModel):
         return self.compute_metrics(x, y, found["logits"], sample_weight)
 
     def _loss(self, x, y, sample_weight, found, taught):
-        logits, loss, tokens = found["logits"], 0.0, _tokens(x)
+        logits, loss, tokens, rows = found["logits"], 0.0, _tokens(x), None
+        expected = "one tensor of logits from the student"
+        check(not isinstance(logits, dict), "student", expected, "a dict")
+        if y is not None:  # which rows do not only fill up a batch, see `pad_labels`
+            rows = real_labels(y, None)
+            rows = tf.reduce_max(tf.reshape(rows, (tf.shape(rows)[0], -1)), axis=1, keepdims=True)
         if logits is not None and self.soft_targets < 1:
             loss += (1 - self.soft_targets) * self.compute_loss(x, y, logits, sample_weight)
         if logits is not None and self.soft_targets:
-            mask = tokens if logits.shape.rank == 3 else None
-            if tokens is None and y is not None and logits.shape.rank == 3:
+            mask = tokens
+            if logits.shape.rank == 2:
+                mask = None if rows is None else rows[:, 0]
+            elif tokens is None and y is not None:
                 mask = read_labels(y, logits, ignore_class_of(self.loss)).real
-            soft = soft_target_loss(logits, taught["logits"], self.temperature, mask)
-            loss += self.soft_targets * soft
+            given = logits, taught["logits"], self.temperature, mask, sample_weight
+            loss += self.soft_targets * soft_target_loss(*given)
+        if rows is not None:
+            tokens = rows if tokens is None else tokens * rows
         for layer, taught_by in (self.layer_map or {}).items():
             if self.hidden_states:
                 states = found["hidden_states"][layer]
                 states = states if self.projection is None else self.projection(states)
-                taught_states = taught["hidden_states"][taught_by]
-                loss += self.hidden_states * hidden_state_loss(states, taught_states, tokens)
+                both = states, taught["hidden_states"][taught_by]
+                loss += self.hidden_states * hidden_state_loss(*both, tokens, sample_weight)
             if self.attention and layer and taught_by:
-                weights = found["attentions"][layer - 1], taught["attentions"][taught_by - 1]
-                loss += self.attention * attention_loss(*weights, tokens)
+                both = found["attentions"][layer - 1], taught["attentions"][taught_by - 1]
+                loss += self.attention * attention_loss(*both, tokens, sample_weight)
         return loss
 
 

@@ -36,7 +36,7 @@ def read_labels(y_true, y_pred, ignore_class="auto", sample_weight=None):
     _refuse(wrong, labels, logits.shape[-1], ignore_class)
     ids = tf.where(real, tf.where(wrong, tf.cast(-1, labels.dtype), labels), 0)
     real = tf.cast(real, tf.float32)
-    weights = real if sample_weight is None else real * _weights(sample_weight, labels)
+    weights = real if sample_weight is None else real * label_weights(sample_weight, labels)
     return Labels(tf.cast(ids, tf.int32), real, weights)
 
 
@@ -110,7 +110,7 @@ def _of_shape(x, logits, name):
     return tf.ensure_shape(tf.reshape(x, expected), shape)
 
 
-def _weights(sample_weight, labels):
+def label_weights(sample_weight, labels):
     """Sample weights in the shape of the labels."""
     weights, rank = tf.cast(tf.convert_to_tensor(sample_weight), tf.float32), labels.shape.rank
     given = weights.shape
