@@ -161,6 +161,9 @@ def test_the_least_important_of_all_layers():
     for share in (-0.1, 1.0, 5 / 7):
         with pytest.raises(ValueError, match="share: expected"):
             least_important(importance, share)
+    importance["cross"][0][1] = np.nan
+    with pytest.raises(ValueError, match=r"importance: expected finite numbers.*\('cross', 0\)"):
+        least_important(importance, 3 / 7)
 
 
 @pytest.mark.slow
@@ -190,6 +193,11 @@ def test_bad_input():
         prune_gradually(model, batches, print, heads=0.5, steps=0)
     with pytest.raises(ValueError, match="heads, units: expected a share above 0"):
         prune_gradually(model, batches, print)
+    trained = []
+    for shares in ({"heads": 1.5}, {"heads": 0.9}, {"units": -0.1}, {"units": float("nan")}):
+        with pytest.raises(ValueError, match=f"{next(iter(shares))}: share: expected"):
+            prune_gradually(model, batches, trained.append, **shares, steps=4)
+    assert not trained
     other = BertForSequenceClassification(model.config)
     other.build()
     with pytest.raises(ValueError, match="model: expected a compiled model"):

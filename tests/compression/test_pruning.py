@@ -223,6 +223,7 @@ LESS = {"encoder": {0: [0]}}
             r"\['encoder'\]\[0\]: expected numbers from 0 to 3",
         ),
         (bert, {"heads": {"encoder": {0: range(4)}}}, "at least one to remain, got all 4"),
+        (bert, {"heads": {"encoder": {0: [1.5]}}}, r"expected numbers from 0 to 3, got \[1.5\]"),
         (bert, {"units": {"encoder": {1: range(13)}}}, r"units\['encoder'\]\[1\]: .* all 13"),
         (transformer, {"layers": {"decoder": [0, 1]}}, r"layers\['decoder'\]: .* got all 2"),
         (lambda: bert(num_hidden_groups=2), {"layers": LESS["encoder"]}, "expected keys among"),

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError, check
-from tf_transformer.models.bert.exits import BertWithExits
+from tf_transformer.models.bert.exits import BertWithExits, check_thresholds
 
 MOST_LEVELS = 64  # thresholds of the entropy
 ROUNDING = 1e-5  # nats, above differences between batches or processors
@@ -42,7 +42,8 @@ def exit_points(model, batches, thresholds=None):
 
     The model runs only once; the results for each threshold follow from the logits of all exits.
     Returns a list of `ExitPoint`, in the order of the thresholds. Raises a ValueError if the model
-    has no exits, there is no batch, or labels are not class numbers.
+    has no exits, there is no batch, labels are not class numbers, a logit is not finite, or a
+    threshold is out of range.
 
     Args:
         model: built `BertWithExits`.
@@ -70,6 +71,11 @@ def exit_points(model, batches, thresholds=None):
     logits, labels = np.concatenate(logits), np.concatenate(labels)
     expected = f"the number of its class for each of {len(logits)} texts"
     check(len(labels) in (0, len(logits)), "batches", expected, f"{len(labels)} numbers")
+    wrong = [label for label in labels if label not in range(logits.shape[-1])]
+    check(not wrong, "batches", f"numbers of {logits.shape[-1]} classes", wrong[:5])
+    check(np.isfinite(logits).all(), "model", "finite logits", "others")
+    for threshold in thresholds or ():
+        check_thresholds(model, *threshold)
     guesses = logits.argmax(-1)  # (N, L)
     streaks = np.zeros_like(guesses)
     for n in range(1, guesses.shape[1]):

@@ -205,8 +205,8 @@ def _some(examples):
 def least_important(importance, share, *, relative=True):
     """Choose the least important heads or units of a whole model, but one of each layer.
 
-    Returns a dict, name -> {layer: list of numbers}, for `pruned`. Raises a ValueError if the share
-    is out of range, or too large for each layer to keep one.
+    Returns a dict, name -> {layer: list of numbers}, for `pruned`. Raises a ValueError if a number
+    is not finite, or the share is out of range or too large for each layer to keep one.
 
     Args:
         importance: dict, name -> list with a float array (N,) for each layer, from
@@ -226,6 +226,7 @@ def least_important(importance, share, *, relative=True):
     candidates = []
     for place, values in layers.items():
         values = np.asarray(values, np.float64)
+        check(np.isfinite(values).all(), "importance", "finite numbers", f"{values} in {place}")
         if relative:
             values = values / (np.linalg.norm(values) or 1.0)
         best = np.argmax(values)  # stays
@@ -240,6 +241,20 @@ def least_important(importance, share, *, relative=True):
         name: {layer: sorted(found) for layer, found in sorted(some.items())}
         for name, some in chosen.items()
     }
+
+
+def arbitrary_cuts(model, heads, units):
+    """Choose these shares of heads and inner units, as `least_important` if all are alike."""
+    cuts = {}
+    for name, share, find in (("heads", heads, attention_sites), ("units", units, network_sites)):
+        if share:
+            sites = find(model).items()
+            alike = {stack: [np.ones(site.count) for site in each] for stack, each in sites}
+            try:
+                cuts[name] = least_important(alike, share)
+            except ArgumentError as error:
+                raise error.inside(name) from None
+    return cuts
 
 
 def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by="gradient"):
@@ -271,6 +286,7 @@ def prune_gradually(model, batches, train, *, heads=0.0, units=0.0, steps=1, by=
     measures = {"heads": (head_importance, heads), "units": (unit_importance, units)}
     measures = {name: (measure, share) for name, (measure, share) in measures.items() if share}
     check(measures, "heads, units", "a share above 0 of one of them", "0 of both")
+    arbitrary_cuts(model, heads, units)  # errors are found before the first training
     counts = {}  # in the original model
     for step in range(1, steps + 1):
         cuts = {}

@@ -4,6 +4,7 @@ Axes: N parts (heads or inner units) of a layer, W width of a part, D model widt
 """
 
 import dataclasses
+from numbers import Integral
 
 import keras
 import numpy as np
@@ -224,8 +225,9 @@ def _check_name(argument, name, sites):
 
 
 def _numbers(argument, numbers, count):
+    is_known = all(isinstance(n, Integral) and 0 <= n < count for n in numbers)
+    check(is_known, argument, f"numbers from 0 to {count - 1}", f"{numbers!r}")
     gone = {int(n) for n in numbers}
-    check(gone <= set(range(count)), argument, f"numbers from 0 to {count - 1}", f"{numbers!r}")
     check(len(gone) != count, argument, "at least one to remain", f"all {count} of them")
     return gone
 

@@ -4,16 +4,9 @@ import dataclasses
 import itertools
 from pathlib import Path
 
-import numpy as np
-
 from tf_transformer.compression.distiller import Distiller
-from tf_transformer.compression.importance import least_important, prune_gradually
-from tf_transformer.compression.pruning import (
-    attention_sites,
-    network_sites,
-    prunable_stacks,
-    pruned,
-)
+from tf_transformer.compression.importance import arbitrary_cuts, prune_gradually
+from tf_transformer.compression.pruning import prunable_stacks, pruned
 from tf_transformer.errors import (
     ArgumentError,
     MissingFileError,
@@ -154,17 +147,7 @@ class Prune(TrainingStep):
 
     def rehearse(self, model):
         """Remove the same number of arbitrary heads and units."""
-        cuts = {}
-        for name, find in (("heads", attention_sites), ("units", network_sites)):
-            share = getattr(self, name)
-            if share:
-                sites = find(model).items()
-                equal = {stack: [np.ones(site.count) for site in each] for stack, each in sites}
-                try:
-                    cuts[name] = least_important(equal, share)
-                except ArgumentError as error:
-                    raise error.inside(name) from None
-        return pruned(model, **cuts)
+        return pruned(model, **arbitrary_cuts(model, self.heads, self.units))
 
     def apply(self, model, task, folder):
         """Remove and train in rounds."""

@@ -121,6 +121,7 @@ def nearest(index, vectors, top, rows_at_once=65536, scales=None):
 
 def check_search(vectors, width, top=1):
     """Check the arguments of a search."""
+    check(vectors.ndim == 2, "vectors", "an array (B, D)", f"shape {vectors.shape}")
     expected = f"vectors of width {vectors.shape[1]}, as the model produces"
     remedy = "Build the index with the same model."
     check(vectors.shape[1] == width, "index", expected, width, remedy)
@@ -291,8 +292,8 @@ def write_index(folder, parts, encode, dtype="float32"):
     Raises:
         FileExistsError: If the folder has other content.
         ImportError: If faiss is needed and not installed.
-        ValueError: If the dtype is unknown, there are too few vectors for it, or their width
-            differs from the output of `encode`.
+        ValueError: If the dtype is unknown, there are too few vectors for it, they are not finite
+            in it, or their width differs from the output of `encode`.
 
     Example:
         >>> encode = lambda texts: np.array([[len(t), 1.0] for t in texts], np.float32)
@@ -305,7 +306,7 @@ def write_index(folder, parts, encode, dtype="float32"):
         import_faiss()  # before the texts are encoded
     probes = np.asarray(encode(list(PROBES)), np.float32)
     width = probes.shape[1]
-    parts = _of_width(parts, width)
+    parts = _checked(parts, width, "float16" if dtype == "float16" else "float32")
     with replacing(folder, only_with=DESCRIPTION) as beside:
         beside.mkdir()
         np.save(beside / "probes.npy", probes)
@@ -326,10 +327,12 @@ def write_index(folder, parts, encode, dtype="float32"):
     return facts
 
 
-def _of_width(parts, width):
+def _checked(parts, width, dtype):
     expected = f"vectors of width {width}, as encode gives"
     for part in parts:
         check(part.shape[1:] == (width,), "parts", expected, f"shape {part.shape}")
+        most = np.abs(part).max(initial=0)  # NaN if there is any
+        check(most <= np.finfo(dtype).max, "parts", f"finite numbers in {dtype}", most)
         yield part
 
 

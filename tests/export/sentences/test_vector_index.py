@@ -89,6 +89,11 @@ def test_bad_input(tmp_path):
         write_index(tmp_path / "index", [VECTORS[:255]], encode, "pq")
     with pytest.raises(FileNotFoundError, match="index: expected a folder with vector_index.json"):
         VectorIndex(tmp_path)
+    for dtype, number in (("int8", np.nan), ("float16", 70000.0), ("float32", np.inf)):
+        wrong = [np.full((5, WIDTH), number, np.float32)]
+        with pytest.raises(ValueError, match=f"parts: expected finite numbers in float.*{number}"):
+            write_index(tmp_path / dtype, wrong, encode, dtype)
+        assert not (tmp_path / dtype).exists()
     with pytest.raises(ValueError, match=r"parts: expected vectors of width 24, .* \(5, 23\)"):
         write_index(tmp_path / "index", [VECTORS[:5, 1:]], encode)
     for dtype in ("float32", "hnsw"):
@@ -98,6 +103,8 @@ def test_bad_input(tmp_path):
             index.search(QUERIES, 0)
         with pytest.raises(ValueError, match="index: expected vectors of width 23"):
             index.search(QUERIES[:, 1:], 3)
+        with pytest.raises(ValueError, match=r"vectors: expected an array \(B, D\), got shape"):
+            index.search(QUERIES[0], 3)
         (tmp_path / dtype / "vector_index.json").write_text("{}")
         with pytest.raises(ValueError, match="index: expected a description in"):
             VectorIndex(tmp_path / dtype)

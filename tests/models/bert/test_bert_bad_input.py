@@ -27,7 +27,10 @@ IDS = batch()["input_ids"]
         ({"input_ids": IDS, "attention_mask": IDS * 1.0}, "has 1 = may attend; cast it"),
         ({"input_ids": IDS, "attention_mask": IDS * 0 + 2}, "attention_mask: expected 1 for what"),
         ({"input_ids": IDS, "attention_mask": IDS * 0 - 10000}, "pass tf.cast.mask == 0, tf.int32"),
-        ({"input_ids": IDS[0]}, "input_ids: expected a shape that matches"),
+        (
+            {"input_ids": IDS[0]},
+            r"input_ids: expected integers \(batch, length\), got shape \(5,\)",
+        ),
         ({"input_ids": IDS, "token_type_ids": IDS[:, :4]}, "token_type_ids: expected a shape"),
         ({"input_ids": IDS, "attention_mask": IDS[:1, :4]}, "attention_mask: expected a shape"),
         ({"input_ids": np.full((2, 14), 1)}, "at most 13 tokens .*got length 14"),

@@ -152,3 +152,12 @@ def test_bad_input(tokenizer):
     vectors = np.eye(3, dtype=np.float32)
     with pytest.raises(ValueError, match="count, first: expected 3 wrong documents"):
         hard_negatives(vectors, vectors, [{0}, {1}, {2}], count=2)
+    for options in ({"count": 0}, {"first": -1}):
+        with pytest.raises(ValueError, match=rf"{next(iter(options))}: expected at least"):
+            hard_negatives(vectors, vectors, [{0}, {1}, {2}], **options)
+    with pytest.raises(ValueError, match="query_vectors, document_vectors: expected finite"):
+        hard_negatives(vectors * np.nan, vectors, [{0}, {1}, {2}], first=0)
+    for own in ([{0}, {1}], [{0}, {1}, set()], [{0}, {1}, {3}], [{0}, {1}, {-1}], [{0}] * 4):
+        for function in (hard_negatives, retrieval_scores):
+            with pytest.raises(ValueError, match="own: expected for each of 3 queries one or more"):
+                function(vectors, vectors, own)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_transformer.data.batches import prefetched
 from tf_transformer.distribution import current_workers, lost_workers_named, own_rows
 from tf_transformer.errors import ArgumentError, check
+from tf_transformer.functional.tensors import check_range
 from tf_transformer.models.base_model import check_vocabulary
 from tf_transformer.models.bert.sentence_encoder import TwoTowers
 from tf_transformer.models.bert.text_inputs import pad_segments, special_count
@@ -259,7 +260,7 @@ def hard_negatives(query_vectors, document_vectors, own, count=1, first=1):
     """Find the nearest wrong documents for each query.
 
     Returns an int array (Q, count), rows of documents. Raises a ValueError if there are too few
-    documents.
+    documents, a vector is not finite, or a number is out of range.
 
     Args:
         query_vectors, document_vectors: float arrays (Q, D), (N, D).
@@ -273,6 +274,9 @@ def hard_negatives(query_vectors, document_vectors, own, count=1, first=1):
         >>> hard_negatives(vectors[:1], vectors + 0.1, [{0}], first=0).tolist()
         [[1]]
     """
+    check_range("count", count, 1)
+    check_range("first", first, 0)
+    _check_own(query_vectors, document_vectors, own)
     for n, right in enumerate(own):
         wrong = len(document_vectors) - len(right)
         if wrong < first + count:
@@ -280,6 +284,8 @@ def hard_negatives(query_vectors, document_vectors, own, count=1, first=1):
             raise ArgumentError("count, first", expected, f"{wrong} for query {n}")
     found = []
     for n, scores in _scores(query_vectors, document_vectors):
+        is_finite = np.isfinite(scores).all()
+        check(is_finite, "query_vectors, document_vectors", "finite numbers", f"others, query {n}")
         wanted = first + count + len(own[n])
         best = np.argsort(-scores, kind="stable")[:wanted]
         found.append([row for row in best if row not in own[n]][first : first + count])
@@ -297,11 +303,15 @@ def retrieval_scores(query_vectors, document_vectors, own, at=(1, 5, 10)):
         dict: `recall@k`, the share of queries with a correct document among the first k; `mrr`, the
         mean of 1 / rank of the first correct one. Ties and NaN count against the model.
 
+    Raises:
+        ValueError: If a query has no document, or `own` has other queries or rows.
+
     Example:
         >>> vectors = np.eye(3, dtype=np.float32)
         >>> retrieval_scores(vectors[:2], vectors[[1, 0, 2]], [{1}, {1}], at=(1,))
         {'recall@1': 0.5, 'mrr': 0.6666666666666666}
     """
+    _check_own(query_vectors, document_vectors, own)
     ranks = []
     for n, scores in _scores(query_vectors, document_vectors):
         right = sorted(own[n])
@@ -310,6 +320,14 @@ def retrieval_scores(query_vectors, document_vectors, own, at=(1, 5, 10)):
     ranks = np.array(ranks)
     found = {f"recall@{k}": float((ranks <= k).mean()) for k in at}
     return {**found, "mrr": float((1 / ranks).mean())}
+
+
+def _check_own(queries, documents, own):
+    """Check that each query has documents, by their rows."""
+    fits = len(own) == len(queries) and all(own)
+    fits = fits and all(0 <= row < len(documents) for rows in own for row in rows)
+    expected = f"for each of {len(queries)} queries one or more rows below {len(documents)}"
+    check(fits, "own", expected, f"{len(own)} sets, or other rows")
 
 
 def _scores(queries, documents, at_once=256):
