@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "training": "json_text tokenizers data distribution functional layers models",
     "training.runs": "training",
     "generation": "tokenizers data functional layers models",
-    "compression": "json_text tokenizers data functional layers models",
+    "compression": "json_text tokenizers data distribution functional layers models",
     "litert": "lazy json_text tokenizers",
     "export": "json_text tokenizers data functional layers models training generation"
     " compression litert",

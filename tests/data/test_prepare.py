@@ -218,3 +218,10 @@ def test_damaged_folders(file, tmp_path):
     manifest.write_text("{")
     with pytest.raises(ValueError, match="expected a prepared folder, got JSONDecodeError"):
         PreparedPairs(found.folder)
+
+
+def test_a_system_without_affinities(monkeypatch):
+    """As macOS and Windows."""
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    assert module.processors() == 7

@@ -170,3 +170,11 @@ def test_another_model_is_refused(tokenizer, tmp_path):
     model = LanguageModel(1, 8, 2, 16, tokenizer.vocab_size, 16)
     with pytest.raises(ValueError, match="model_or_folder: expected .* got LanguageModel"):
         explorer(model, "a", tmp_path / "page.html", tokenizer=tokenizer)
+
+
+def test_a_model_that_computes_nan_is_refused(tokenizer, tmp_path):
+    model = translator(tokenizer)
+    model.encoder.enc_layers[1].mha.wk.bias.assign([np.nan] * 24)
+    with pytest.raises(ValueError, match="model: expected finite numbers in the attention of the"):
+        explorer(model, SENTENCES, tmp_path / "page.html", tokenizer=tokenizer)
+    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,6 @@
 """The commands that train from scratch: train, prepare, train-lm, pretrain; and generate."""
 
 import dataclasses
-import os
 import shlex
 import sys
 import time
@@ -198,9 +197,11 @@ def add_prepare(commands):
 def _prepare(options):
     """turn sentence pairs larger than memory into shards for train --prepared"""
     require("train", "tokenizers")
+    from tf_transformer.data.preparing import processors
+
     source = pair_source(options)
     check(source is not None, "--corpus, --source-file, --tsv", "one of them", "none")
-    settings = {"workers": len(os.sched_getaffinity(0))}
+    settings = {"workers": processors()}
     settings |= given(options, ("subword", "vocab_size", "workers"))
     settings |= {"validation": _validation_source(options), "progress": _progress()}
     try:

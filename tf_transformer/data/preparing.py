@@ -64,6 +64,11 @@ class Part:
             yield pair_of_lines(lines, self.files, names, number)
 
 
+def processors():
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _names(files):
     """Return the arguments that a TSV file or two aligned files came from."""
     return ("tsv",) if len(files) == 1 else ("source_file", "target_file")

@@ -192,6 +192,8 @@ class AttentionStack(NamedTuple):
 
         def arrays(call):
             queries, keys, weights = (np.asarray(part[0], np.float32) for part in call)
+            is_finite = all(np.isfinite(part).all() for part in (queries, keys, weights))
+            check(is_finite, "model", f"finite numbers in the attention of the {kind}", "others")
             keys = np.repeat(keys, len(queries) // len(keys), axis=0)  # (N, S, H)
             return RecordedAttention(queries, keys, weights)
 
@@ -311,7 +313,7 @@ def explorer(model_or_folder, texts, path, *, tokenizer=None, lang="en"):
     Raises:
         FileNotFoundError: If the folder has no model or vocabulary, or the file no folder.
         ValueError: If the texts are not one or two str, `lang` is unknown, the model has another
-            class, or `tokenizer` is missing for a model or given for a folder.
+            class or computes NaN, or `tokenizer` is missing for a model or given for a folder.
 
     Example:
         >>> from tf_transformer.export import shipped_model

@@ -10,10 +10,10 @@ Axes: B batch, S source length, L maximum target length, D model width.
 
 import functools
 import json
-import os
 
 import tensorflow as tf
 
+from tf_transformer.data.preparing import processors
 from tf_transformer.errors import check
 from tf_transformer.export.compile_for import (
     SIZES,
@@ -309,6 +309,4 @@ def _in_turn(*parts):
 
 def cores():
     """Return the number of cores that this process may use, or 1 if there is a GPU."""
-    if tf.config.list_physical_devices("GPU"):
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if tf.config.list_physical_devices("GPU") else processors()
