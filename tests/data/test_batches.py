@@ -76,6 +76,9 @@ def test_pairs_longer_than_the_last_bucket_are_counted():
     [
         ({"lengths": (5, 3)}, "lengths: expected increasing"),
         ({"lengths": ()}, "lengths: expected increasing"),
+        ({"lengths": (4.5,)}, "lengths: expected increasing ints above 0, got \\(4.5,\\)"),
+        ({"tokens_per_batch": 0}, "tokens_per_batch: expected an int of at least 1, got 0"),
+        ({"tokens_per_batch": 9.5}, "tokens_per_batch: expected an int of at least 1, got 9.5"),
         ({"lengths": (1,)}, "all longer"),
     ],
 )

@@ -126,6 +126,8 @@ def test_bad_input(documents, tokenizer):
     for lengths in ((), (24, 16), (3, 16)):
         with pytest.raises(ValueError, match="lengths: expected increasing ints above 3"):
             make(documents, tokenizer, lengths=lengths)
+    with pytest.raises(ValueError, match="tokens_per_batch: expected an int of at least 1, got -1"):
+        make(documents, tokenizer, tokens_per_batch=-1)
     with pytest.raises(ValueError, match="documents: expected at least one, got none"):
         make([], tokenizer)
     with pytest.raises(ValueError, match="documents: expected at least two, and two sentences"):

@@ -100,3 +100,5 @@ def test_a_shard_that_is_damaged_stops_the_epoch(pairs, batches, monkeypatch):
 def test_pairs_that_are_all_too_long(pairs):
     with pytest.raises(ValueError, match="lengths: expected a pair of at most 1 tokens per side"):
         ShardedBatches(pairs, lengths=(2,), tokens_per_batch=96, **ENDS)
+    with pytest.raises(ValueError, match="lengths: expected increasing ints above 0"):
+        ShardedBatches(pairs, lengths=(9, 2), tokens_per_batch=96, **ENDS)

@@ -6,6 +6,7 @@ Axes: B batch, L bucket length.
 import concurrent.futures
 import itertools
 import os
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -51,13 +52,22 @@ def epochs_dataset(batches, signature, first_epoch=0, first_step=0, epochs=None,
     return prefetched(dataset.apply(tf.data.experimental.assert_cardinality(size)))
 
 
+def check_buckets(lengths, tokens_per_batch, above=0, why=""):
+    """Check the lengths of buckets and the size of a batch."""
+    fits = len(lengths) and all(isinstance(length, Integral) for length in lengths)
+    fits = fits and list(lengths) == sorted(set(lengths)) and lengths[0] > above
+    check(fits, "lengths", f"increasing ints above {above}{why}", lengths)
+    fits = isinstance(tokens_per_batch, Integral) and tokens_per_batch >= 1
+    check(fits, "tokens_per_batch", "an int of at least 1", tokens_per_batch)
+
+
 class Buckets:
     """Base class of batches whose rows are padded to the first bucket length that fits.
 
     All batches of a bucket have the same shape (B, L); the last one is filled with padding rows.
     The order of epoch e depends only on `seed` and e, so that a run can resume at any step. For
     `dataset`, a subclass defines `parts`: names, in the structure of a batch. Raises a ValueError
-    if the bucket lengths do not increase.
+    if the bucket lengths do not increase, or `tokens_per_batch` is below 1.
 
     Args:
         sizes: ints, the length of each row.
@@ -77,8 +87,7 @@ class Buckets:
     """
 
     def __init__(self, sizes, matrices, *, lengths, tokens_per_batch, seed=0, fills=None):
-        if not lengths or list(lengths) != sorted(set(lengths)) or lengths[0] < 1:
-            raise ArgumentError("lengths", "increasing positive ints", lengths)
+        check_buckets(lengths, tokens_per_batch)
         self.seed, self._fills = seed, fills
         home = np.searchsorted(lengths, sizes)  # (rows,), index of the first L >= size
         self.dropped = int(np.sum(home == len(lengths)))  # rows that fit into no bucket
@@ -400,6 +409,7 @@ class ShardedBatches:
     """
 
     def __init__(self, pairs, *, start_id, end_id, lengths, tokens_per_batch, seed=0):
+        check_buckets(lengths, tokens_per_batch)
         self.pairs, self.seed = pairs, seed
         self._settings = {"start_id": start_id, "end_id": end_id, "lengths": lengths}
         self._settings["tokens_per_batch"] = tokens_per_batch

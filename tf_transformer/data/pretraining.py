@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.batches import epochs_dataset
+from tf_transformer.data.batches import check_buckets, epochs_dataset
 from tf_transformer.errors import ArgumentError, check
 
 # Set explicitly because XLA uses a different default.
@@ -296,9 +296,7 @@ class PretrainingBatches:
     ):
         self.next_sentence = next_sentence
         self._special = 3 if next_sentence else 2
-        if list(lengths) != sorted(set(lengths)) or not lengths or lengths[0] <= self._special:
-            expected = f"increasing ints above {self._special}, the number of special tokens"
-            raise ArgumentError("lengths", expected, lengths)
+        check_buckets(lengths, tokens_per_batch, self._special, ", the number of special tokens")
         expected = "the id 0 for [PAD], since the loss ignores labels of 0"
         check(tokenizer.pad_id == 0, "tokenizer", expected, tokenizer.pad_id)
         check(documents, "documents", "at least one", "none")
