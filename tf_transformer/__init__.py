@@ -61,7 +61,7 @@ _SAVED = {
     ),
     "models": "BaseModel DecodingModel",
     "models.bert": (
-        "_Attention Bert BertArchitectureLayer BertAttention BertClassificationHead "
+        "_Attention Bert BertAttention BertClassificationHead "
         "BertEmbeddings BertEncoder BertForMaskedLM BertForNextSentencePrediction "
         "BertForPreTraining BertForQuestionAnswering BertForSequenceClassification "
         "BertForTokenClassification BertLayer BERTLayerNorm BertLMHead BERTSelfAttention "

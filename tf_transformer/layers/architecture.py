@@ -221,6 +221,5 @@ class HasArchitecture(NotesLayer):
     @classmethod
     def from_config(cls, config):
         """See `keras.layers.Layer`."""
-        config = {name: value for name, value in config.items() if name != "jit"}  # of older models
         choice = config.get("architecture")
         return cls(**{**config, "architecture": choice and Architecture.from_dict(choice)})

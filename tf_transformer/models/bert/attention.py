@@ -229,5 +229,4 @@ class BertAttention(NotesLayer, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        config = {name: value for name, value in config.items() if name != "jit"}  # of older models
         return cls(**with_part(config))

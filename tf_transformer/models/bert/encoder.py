@@ -161,11 +161,6 @@ class BertLayer(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class BertArchitectureLayer(BertLayer):
-    """`BertLayer` with an architecture; weight files contain the name of this class."""
-
-
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class BertEmbeddings(TakesIds, ConfiguredLayer):
     """LayerNorm(word + position + segment), then dropout: ids (B, T) to (B, T, E).
 
@@ -315,10 +310,11 @@ class BertEncoder(ConfiguredLayer):
             options = {"kernel_initializer": kernel, "name": "embedding_hidden_mapping_in"}
             self.embedding_mapping = FlatDense(config.hidden_size, dtype=dtype, **options)
         positions = parts.positions.copy(dtype, name="positions")
-        layer = BertLayer if architecture is None else BertArchitectureLayer
         options = {"architecture": architecture, "dtype": dtype}
         self.groups = [
-            layer(config, positions=positions.for_layer(), group=n, name=f"layer_{n}", **options)
+            BertLayer(
+                config, positions=positions.for_layer(), group=n, name=f"layer_{n}", **options
+            )
             for n in range(config.num_groups)
         ]
         self.group_of = tuple(map(config.group_of, range(config.num_hidden_layers)))
