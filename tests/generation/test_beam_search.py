@@ -23,6 +23,9 @@ TOKEN_RULES = [
     {"forced_last": END, "bad_words": [[4]], "renormalize": True},
     {"repetition_penalty": 1.5, "counts_start": True},
     {"repetition_penalty": 0.7, "renormalize": True},
+    {"bad_words": [[3]]},
+    {"bad_words": [[3], [4]], "forced_first": 4, "renormalize": True},
+    {"repetition_penalty": 1.5, "forced_last": 3, "bad_words": [[4]]},
 ]
 
 
@@ -89,6 +92,23 @@ class TestAgainstAPlainOne:
             free = ref.beam_search(model, 5, 7, 0.6, 3, 3, end=END, **options)
             differ += [tokens for _, tokens in free] != [tokens for _, tokens in expected]
         assert differ > 4
+
+    @pytest.mark.parametrize("count", [1, 3, 9])
+    @pytest.mark.parametrize("beams", [1, 3])
+    def test_bad_words_of_one_token(self, beams, count):
+        """Few are left out of the candidates, more are masked."""
+        models = [ref.random_model(seed, 14) for seed in range(9)]
+        words = [[token] for token in range(4, 4 + count)]
+        found = search(models, beams, 7, n_best=beams, token_rules={"bad_words": words})
+        differ = 0
+        for model, actual in zip(models, found, strict=True):
+            free, expected = (
+                ref.beam_search(model, 14, 7, 0.6, beams, beams, end=END, bad_words=bad)
+                for bad in ((), words)
+            )
+            assert_same(actual, expected)
+            differ += free != expected
+        assert differ
 
     def test_each_sentence_has_its_own_first_token(self):
         models, first = [ref.random_model(seed, 5) for seed in range(5)], [3, -1, 1, 4, 3]

@@ -113,12 +113,10 @@ def beam_search(
         total = tf.reshape(tf.reduce_logsumexp(logits, axis=-1), tf.shape(log_p))  # (B, K)
         unusable = ~tf.math.is_finite(total) & (log_p > IMPOSSIBLE) & ~tf.expand_dims(done, 1)
 
-        if rules.change_logits:  # which change log probabilities
-            logits, total = logits - tf.reshape(total, (-1, 1)), tf.zeros_like(total)
         offsets = tf.where(log_p > IMPOSSIBLE, log_p - total, IMPOSSIBLE)
-        history = tf.reshape(ids, (-1, length))
+        history, total = tf.reshape(ids, (-1, length)), tf.reshape(total, (-1, 1))
         log_p, parents, tokens = best_allowed(
-            logits, offsets, num_candidates, history, position, rules, given
+            logits, offsets, num_candidates, history, position, rules, given, total
         )  # (B, C)
         ends = rules.is_end(tokens) & (position >= before)
         ids = tf.gather(ids, parents, batch_dims=1)  # (B, C, L)

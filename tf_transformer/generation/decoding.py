@@ -343,9 +343,10 @@ class DecodingRules:
 
     @property
     def change_logits(self):
-        """bool, whether there is any rule for tokens but `no_repeat_ngram`."""
+        """bool, whether there is any rule that a few more candidates do not suffice for."""
         own, is_forced = self.tokens, self.tokens.forced_first is not None
-        return bool(is_forced or own.ids or own.repetition_penalty != 1 or own.renormalize)
+        others = is_forced or own.repetition_penalty != 1 or own.renormalize
+        return bool(others or self.no_repeat_ngram or len(own.ids) > len(own.barred))
 
     @property
     def forced_first(self):
@@ -408,9 +409,10 @@ class DecodingRules:
         return is_among(tokens, self.end_ids)
 
     def bars(self, tokens, position, min_length):
-        """Whether tokens are never chosen here: the padding, and before `min_length` the end."""
+        """Whether tokens are never chosen: the padding, some, before `min_length` the end."""
         barred = self.is_end(tokens) & (position < min_length)
-        return barred if self.pad_id is None else barred | tf.equal(tokens, self.pad_id)
+        never = self.tokens.barred if self.pad_id is None else (*self.tokens.barred, self.pad_id)
+        return barred | is_among(tokens, never) if never else barred
 
 
 def is_among(tokens, ids):
@@ -463,7 +465,7 @@ def _plus(values, offsets):
     return tf.where(offsets > IMPOSSIBLE, values + offsets, IMPOSSIBLE)
 
 
-def best_allowed(logits, offsets, count, history, position, rules, sentences):
+def best_allowed(logits, offsets, count, history, position, rules, sentences, total=0.0):
     """`top_sums` of the allowed tokens, of all with `count=None`: sums, rows and tokens (B, C)."""
     # Never the padding, which marks the end of a sentence; no end token before `min_length` tokens;
     # no repeated n-gram (Paulus et al. 2018, section 2.5). No rule applies within a prompt.
@@ -471,14 +473,16 @@ def best_allowed(logits, offsets, count, history, position, rules, sentences):
     remedy = "Set it with tf.ensure_shape."
     check(logits.shape[-1] is not None, "logits", expected, f"shape {logits.shape}", remedy)
     beams, everything = offsets.shape[-1], offsets.shape[-1] * logits.shape[-1]
-    if rules.no_repeat_ngram or rules.change_logits:
+    check_range("token_rules", max(rules.tokens.ids, default=0), 0, logits.shape[-1] - 1)
+    if rules.change_logits:
         of_rows = {name: tf.expand_dims(tf.repeat(x, beams), 1) for name, x in sentences.items()}
-        logits = ruled_logits(logits, history, position, rules, of_rows)
+        logits = ruled_logits(logits, history, position, rules, of_rows, total)
     of_sentences = {name: tf.expand_dims(x, 1) for name, x in sentences.items()}
     count = min(count or everything, everything)
     # A few extra candidates are cheaper than masking columns of all logits.
     may_bar_ends = tf.is_tensor(rules.min_length) or rules.min_length > 0
-    more = min(count + beams * (1 + may_bar_ends * len(rules.end_ids)), everything)
+    others = 1 + len(rules.tokens.barred) + may_bar_ends * len(rules.end_ids)
+    more = min(count + beams * others, everything)
     sums, rows, tokens = top_sums(logits, offsets, more)
     own = position >= of_sentences["prompt_lengths"]  # (B, 1)
     barred = own & rules.bars(tokens, position, of_sentences["min_length"])

@@ -4,6 +4,7 @@ Axes: B batch, R rows, V vocabulary, L maximum length.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ArgumentError
-from tf_transformer.functional.tensors import check_range
+from tf_transformer.functional.tensors import check_range, in_xla_program
 
 IMPOSSIBLE = -float("inf")
+_FEW = 8  # tokens; each is a candidate more for each beam
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,14 @@ class TokenRules:
             check_range("token_rules", token, 0)
         check_range("repetition_penalty", self.repetition_penalty, 0.0, above=True)
 
+    @functools.cached_property
+    def barred(self):
+        """The tokens that never occur, if they are few: they are left out of the candidates."""
+        words = [word[0] for word in self.bad_words if len(word) == 1]
+        forced = self.forced_first, self.forced_last  # may be bad words elsewhere
+        are_others = not any(tf.is_tensor(token) or token in words for token in forced)
+        return tuple(words) if len(words) <= _FEW and are_others else ()
+
     @property
     def ids(self):
         """All ids that the rules name, except for a tensor of first tokens."""
@@ -43,26 +53,27 @@ class TokenRules:
         return [token for token in ids if token is not None and not tf.is_tensor(token)]
 
 
-def ruled_logits(logits, history, position, rules, of_rows):
+def ruled_logits(logits, history, position, rules, of_rows, total=0.0):
     """The logits (R, V) after the rules that need more than a few candidates."""
+    # `total` (R, 1) is what the logits have more than the log probabilities that a rule is for.
     own, vocabulary = rules.tokens, np.arange(logits.shape[-1])
-    check_range("token_rules", max(own.ids, default=0), 0, logits.shape[-1] - 1)
     text, length, first = history, position, of_rows["prompt_lengths"]
     if own.counts_start:
         text, length = tf.concat([of_rows["start_id"], history], 1), position + 1
     ruled = logits
     if own.repetition_penalty != 1:
-        ruled = _penalized(ruled, text, length, own.repetition_penalty)
+        ruled = _penalized(ruled, total, text, length, own.repetition_penalty)
     if rules.no_repeat_ngram:
         ruled = _without_repeats(ruled, text, length, rules.no_repeat_ngram)
-    for size in sorted(set(map(len, own.bad_words))):
+    for size in sorted(set(map(len, own.bad_words)) - ({1} if own.barred else set())):
         words = np.array([word for word in own.bad_words if len(word) == size], np.int32)
         ruled = _without_words(ruled, text, length, words)
     if own.suppressed_first:
         # After a forced token, which no prompt's continuation has, the one after it is the first.
         first = tf.where(first == 0, int(own.forced_first is not None), first)
-        here = np.isin(vocabulary, own.suppressed_first) & tf.equal(position, first)
-        ruled = tf.where(here, IMPOSSIBLE, ruled)
+        barred = np.isin(vocabulary, own.suppressed_first)
+        less = functools.partial(tf.where, barred, IMPOSSIBLE, ruled)
+        ruled = _where(tf.equal(position, first), less, ruled)
     token, forced = of_rows["forced_first"], []
     if own.forced_first is not None:
         check_range("forced_first", token, -1, logits.shape[-1] - 1)
@@ -70,21 +81,31 @@ def ruled_logits(logits, history, position, rules, of_rows):
     if own.forced_last is not None:
         forced.append((own.forced_last, position + 1 == of_rows["limits"]))
     for token, here in forced:
-        ruled = tf.where(here, tf.where(vocabulary == token, 0.0, IMPOSSIBLE), ruled)
+        only = functools.partial(tf.where, vocabulary == token, total, IMPOSSIBLE)
+        ruled = _where(here, only, ruled)
     if own.renormalize:
         barred = rules.bars(vocabulary, position, of_rows["min_length"])
-        ruled = tf.nn.log_softmax(tf.where(barred, IMPOSSIBLE, ruled))
-    return tf.where(position < of_rows["prompt_lengths"], logits, ruled)
+        ruled = tf.nn.log_softmax(tf.where(barred, IMPOSSIBLE, ruled)) + total
+    return _where(position < of_rows["prompt_lengths"], lambda: logits, ruled)
 
 
-def _penalized(logits, text, length, penalty):
+def _where(here, other, logits):
+    """The other logits (R, V) in the rows (R, 1) that are `here`, which are mostly none."""
+    if in_xla_program():  # which fuses a choice with what comes before
+        return tf.where(here, other(), logits)
+    return tf.cond(tf.reduce_any(here), lambda: tf.where(here, other(), logits), lambda: logits)
+
+
+def _penalized(logits, total, text, length, penalty):
     """Make the tokens of a text less likely: Keskar et al. 2019, "CTRL", section 4.1."""
     rows = tf.expand_dims(tf.range(tf.shape(text)[0]), 1)
     places = tf.stack([tf.broadcast_to(rows, tf.shape(text)), text], -1)
-    read = tf.broadcast_to(tf.range(tf.shape(text)[1]) < length, tf.shape(text))
-    read = tf.cast(read, logits.dtype)
-    is_read = tf.tensor_scatter_nd_max(tf.zeros_like(logits), places, read) > 0
-    return tf.where(is_read, tf.where(logits < 0, logits * penalty, logits / penalty), logits)
+    before = tf.gather_nd(logits, places)  # (R, L)
+    values = before - total
+    values = tf.where(values < 0, values * penalty, values / penalty) + total
+    values = tf.where(tf.range(tf.shape(text)[1]) < length, values, before)
+    change = tf.tensor_scatter_nd_min if penalty > 1 else tf.tensor_scatter_nd_max
+    return change(logits, places, values)
 
 
 def _without_words(logits, text, length, words):
