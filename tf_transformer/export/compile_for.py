@@ -41,7 +41,8 @@ class _Unlocked:
 def unlocked(function):
     """A graph function that other threads can call after one with arguments that do not fit."""
     kind = type(function)
-    function.__class__ = type(kind.__name__, (_Unlocked, kind), {})
+    if not issubclass(kind, _Unlocked):
+        function.__class__ = type(kind.__name__, (_Unlocked, kind), {})
     return function
 
 
