@@ -143,12 +143,20 @@ def test_bad_input(model):
     one_hot = [({"input_ids": np.ones((2, 3), np.int32)}, np.eye(3)[:2])]
     with pytest.raises(ValueError, match="expected the number of its class for each of 2 texts"):
         exit_points(model, one_hot)
+    inputs = one_hot[0][0]
+    shifted = [(inputs, np.array([0, 1, 2])), (inputs, np.array([0]))]
+    with pytest.raises(ValueError, match="for each of 2 texts, got '?3 numbers"):
+        exit_points(model, shifted)
+    with pytest.raises(ValueError, match="batches: expected labels in all batches or in none"):
+        exit_points(model, [(inputs, np.array([0, 1])), inputs])
     for labels in ([0, 3], [-1, 0], [0.5, 1]):
         with pytest.raises(ValueError, match="batches: expected numbers of 3 classes, got"):
-            exit_points(model, [(one_hot[0][0], np.array(labels))])
+            exit_points(model, [(inputs, np.array(labels))])
     for threshold in ((0, 0.0), (1.5, 0.0), (None, -0.1)):
+        unread = iter([inputs])
         with pytest.raises(ValueError, match="(patience|entropy): expected"):
-            exit_points(model, [one_hot[0][0]], [threshold])
+            exit_points(model, unread, [threshold])
+        assert next(unread) is inputs
     with pytest.raises(ValueError, match="accuracy, layers, changed: expected one of them and"):
         choose_exit([], layers=3)
     with pytest.raises(ValueError, match="accuracy: expected points measured with labels"):

@@ -1,4 +1,4 @@
-"""The commands that train from scratch: train, prepare, train-lm, pretrain; and generate."""
+"""The commands that train from scratch: train, prepare, train-lm and pretrain."""
 
 import dataclasses
 import shlex

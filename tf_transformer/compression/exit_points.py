@@ -62,20 +62,24 @@ def exit_points(model, batches, thresholds=None):
         (3.0, [1, 2])
     """
     check(isinstance(model, BertWithExits), "model", "a BertWithExits", type(model).__name__)
+    for threshold in thresholds or ():
+        check_thresholds(model, *threshold)
     logits, labels = [], []
     for batch in batches:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
         logits.append(model(x, training=False).numpy())
         labels.append([] if y is None else np.reshape(y, -1))
+        expected = f"the number of its class for each of {len(logits[-1])} texts"
+        same = y is None or len(labels[-1]) == len(logits[-1])
+        check(same, "batches", expected, f"{len(labels[-1])} numbers")
     check(logits, "batches", "at least one batch", "none")
     logits, labels = np.concatenate(logits), np.concatenate(labels)
-    expected = f"the number of its class for each of {len(logits)} texts"
-    check(len(labels) in (0, len(logits)), "batches", expected, f"{len(labels)} numbers")
+    check(
+        len(labels) in (0, len(logits)), "batches", "labels in all batches or in none", "a mixture"
+    )
     wrong = [label for label in labels if label not in range(logits.shape[-1])]
     check(not wrong, "batches", f"numbers of {logits.shape[-1]} classes", wrong[:5])
     check(np.isfinite(logits).all(), "model", "finite logits", "others")
-    for threshold in thresholds or ():
-        check_thresholds(model, *threshold)
     guesses = logits.argmax(-1)  # (N, L)
     streaks = np.zeros_like(guesses)
     for n in range(1, guesses.shape[1]):
