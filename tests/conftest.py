@@ -1,6 +1,5 @@
 """Setup of all tests: a quiet TensorFlow, few threads, fresh Keras state, a fixed seed."""
 
-import ctypes
 import datetime
 import gc
 import math
@@ -10,6 +9,7 @@ import zlib
 from pathlib import Path
 from unittest import mock
 
+import memory
 import numpy as np
 import pytest
 
@@ -25,8 +25,6 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", _THREADS)
 
 _TABLE = (Path(__file__).parent / "planted_faults.txt").read_text("utf-8")
 _GUARDS = {f"tests/{line[2:]}" for line in _TABLE.splitlines() if line.startswith("! ")}
-_STATUS = Path("/proc/self/statm")
-_resident = 0
 _generator_states = {}  # by id: of random numbers that a module of tests keeps
 
 
@@ -96,29 +94,12 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_runtest_teardown(item, nextitem):
-    """Free the graphs of earlier files once they take a quarter of a gigabyte.
-
-    They are cycles of millions of objects, which Python collects too late. TensorFlow registers
-    every custom gradient of a graph for good, and with it the graph.
-    """
-    global _resident
     if nextitem is not None and nextitem.path == item.path:
-        return  # a fixture of this file may still need a gradient
+        memory.free_if_grown()  # a fixture of this file may still need a custom gradient
+        return
     if keras := sys.modules.get("keras"):
         keras.utils.clear_session(free_memory=False)
-    if _STATUS.is_file() and _resident_pages() > _resident + 60_000:
-        gc.unfreeze()  # a command that runs in this process freezes what is alive
-        if ops := sys.modules.get("tensorflow.python.framework.ops"):
-            registered = ops.gradient_registry._registry
-            for name in [name for name in registered if name.startswith("CustomGradient-")]:
-                del registered[name]
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
-        _resident = _resident_pages()
-
-
-def _resident_pages():
-    return int(_STATUS.read_text().split()[1])  # of 4 KiB
+    memory.free_if_grown(memory.custom_gradients())
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures, which may build models

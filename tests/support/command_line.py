@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
+import memory
+
 ROOT = Path(__file__).parents[2]
 START = [sys.executable, "-c", "import sys; from tf_transformer.cli import main; sys.exit(main())"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -30,6 +32,7 @@ def command_here(*arguments, stdin=b""):
     from tf_transformer.cli import main
     from tf_transformer.export.translation import folder as exported
 
+    earlier = memory.custom_gradients()
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("stdin", "stdout", "stderr")]
         for file, content in zip(files, (stdin, b"", b""), strict=True):
@@ -44,6 +47,7 @@ def command_here(*arguments, stdin=b""):
                 code = end.code
             finally:
                 _optimize_graphs()
+        memory.free_if_grown(memory.custom_gradients() - earlier)
         _, stdout, stderr = (file.read_bytes() for file in files)
     return subprocess.CompletedProcess(arguments, code, stdout, stderr)
 
@@ -60,6 +64,7 @@ def _load_once(path):
     return _load(path, tuple((file, file.stat().st_mtime_ns) for file in files))
 
 
+@memory.cleared
 @functools.lru_cache(maxsize=4)
 def _load(path, state):
     from tf_transformer.export.saving import load_saved_model
