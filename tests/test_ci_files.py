@@ -26,10 +26,14 @@ def test_the_workflow_runs_the_check_on_every_python():
 
 
 def test_a_workflow_runs_every_test_with_the_command_of_the_readme():
-    step = read(".github/workflows/whole.yml")["jobs"]["whole"]["steps"][-1]
+    steps = read(".github/workflows/whole.yml")["jobs"]["whole"]["steps"]
+    setup, script = (step["run"] for step in steps[-2:])
     readme = (ROOT / "README.md").read_text("utf-8")
     command = re.search(r"<!-- command: test -->\n+```\w*\n(.*?)\n```", readme, re.DOTALL)[1]
-    assert step == {"run": f"{command} --whole"}
+    install, _, tests = command.rpartition(" && ")
+    assert setup == install
+    runs = re.findall(r"(\S*python .*) \|\| failed=1", script)
+    assert runs == [f"{tests} --whole {part}" for part in ('"tests/$part"', "tests/test_*.py")]
 
 
 def test_hooks_use_the_same_ruff():

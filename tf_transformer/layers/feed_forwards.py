@@ -48,7 +48,8 @@ class FlatDense(keras.layers.Dense):
     """`keras.layers.Dense` that multiplies (B * T, D) by (D, F).
 
     Keras reshapes before adding the bias. Without that, TensorFlow fuses product, bias and
-    activation into one oneDNN call outside of training (benchmarks/NOTES.md, whole models).
+    activation into one oneDNN call outside of training (benchmarks/NOTES.md, whole models), except
+    in float16.
 
     `quantize("int8")` rounds the kernel to integers within -64..64; from then on the layer is for
     inference only and multiplies integers. Keras's own quantization is slower than float32.
@@ -74,6 +75,10 @@ class FlatDense(keras.layers.Dense):
     def call(self, inputs, training=None):
         if self.lora_enabled:
             return over_rows(self._with_adapter, inputs)
+        if self.compute_dtype == "float16" and not has_accelerator():
+            # Another axis keeps TensorFlow from fusing product and bias: on a processor with
+            # AVX512-FP16, oneDNN has only its reference code for that, 500 times as slow.
+            return tf.squeeze(super().call(inputs[None]), 0)
         in_16_bits = tf.as_dtype(self.compute_dtype).size == 2
         if training and in_16_bits and self.use_bias and has_accelerator():
             return over_rows(self._train_on_accelerator, inputs)

@@ -255,8 +255,9 @@ def test_ten_thousand_translations_do_not_grow_the_memory(warm, jit_compile):
         gc.collect()
         held.append(memory())
     gc.unfreeze()
-    # Allocators stop growing after the first rounds; a leak would continue.
-    assert held[-1] - held[4] < 4, held
+    # Allocators grow in single rounds, also late ones in a large process; a leak in every round.
+    growth = [after - before for before, after in itertools.pairwise(held[4:])]
+    assert np.median(growth) < 0.8, held
 
 
 @pytest.mark.slow
