@@ -93,19 +93,9 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in left_out]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
-    """Remember the gradients of the test itself: those of fixtures serve other tests too."""
-    earlier = memory.custom_gradients()
-    try:
-        return (yield)
-    finally:
-        item.gradients = memory.custom_gradients() - earlier
-
-
 def pytest_runtest_teardown(item, nextitem):
     if nextitem is not None and nextitem.path == item.path:
-        memory.free_if_grown(getattr(item, "gradients", ()))
+        memory.free_if_grown()  # a fixture of this file may still need a custom gradient
         return
     if keras := sys.modules.get("keras"):
         keras.utils.clear_session(free_memory=False)

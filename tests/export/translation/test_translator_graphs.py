@@ -248,16 +248,16 @@ def test_ten_thousand_translations_do_not_grow_the_memory(warm, jit_compile):
     translator, _ = warm(jit_compile)
     gc.freeze()  # garbage collection skips what earlier tests left behind
     held = []
-    for seed in range(10):
+    # Allocators stop growing after some rounds, of which a large process needs more; a leak
+    # would continue.
+    while len(held) < 10 or (held[-1] - held[-6] >= 4 and len(held) < 20):
         for decode in (translator.greedy, translator.beam):
-            for batch in batches(500, 32, seed):
+            for batch in batches(500, 32, len(held)):
                 decode(batch)
         gc.collect()
         held.append(memory())
     gc.unfreeze()
-    # Allocators grow in single rounds, also late ones in a large process; a leak in every round.
-    growth = [after - before for before, after in itertools.pairwise(held[4:])]
-    assert np.median(growth) < 0.8, held
+    assert held[-1] - held[-6] < 4, held
 
 
 @pytest.mark.slow
